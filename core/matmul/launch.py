@@ -1,0 +1,67 @@
+"""What a candidate would launch, as plain data: a pure function of problem and device, printable and testable.
+
+A family module has `plan(problem, profile, **parameters) -> LaunchPlan` and raises UnsupportedError,
+before anything is compiled, for what it cannot do. Only the client turns a plan into launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, Union
+
+import numpy as np
+
+
+class Slot(Enum):
+    """The problem's own buffers."""
+
+    LHS = "lhs"
+    RHS = "rhs"
+    OUT = "out"
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The i-th scratch buffer of the plan."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A small constant buffer made when buffers are bound, from their device addresses (tensor maps)."""
+
+    needs: tuple[Slot | Scratch, ...]
+    build: Callable[[Mapping[Slot | Scratch, int]], bytes]
+
+
+Arg = Union[Slot, Scratch, Blob, np.generic]
+
+
+class Rewrite(Protocol):
+    """Changes a built program's binary before it is loaded; hashable, part of the program's identity."""
+
+    def apply(self, binary: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One kernel launch: program text, build options, sizes, arguments in order."""
+
+    source: str
+    name: str
+    options: tuple[str, ...]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+    args: tuple[Arg, ...]
+    rewrite: Rewrite | None = None
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Kernels in order, on one in-order queue; `scratch_bytes` are the sizes of the scratch buffers."""
+
+    calls: tuple[KernelCall, ...]
+    scratch_bytes: tuple[int, ...] = ()
