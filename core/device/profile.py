@@ -44,7 +44,7 @@ class DeviceProfile:
 
     @property
     def id(self) -> str:
-        """Stable id of equal devices (design §11): no index; memory size only where it is the device's own."""
+        """Stable id of equal devices: no index; memory size only where the device owns it."""
         parts = [self.platform, self.name, self.driver, f"{self.compute_units}cu"]
         if not self.unified_memory and not self.is_cpu:
             parts.append(f"{self.memory_bytes >> 20}MiB")

@@ -1,4 +1,4 @@
-"""What a candidate would launch, as plain data: a pure function of problem and device, printable and testable.
+"""What a candidate would launch, as plain data: a pure function of problem and device, testable without one.
 
 A family module has `plan(problem, profile, **parameters) -> LaunchPlan` and raises UnsupportedError,
 before anything is compiled, for what it cannot do. Only the client turns a plan into launches.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, Union
+from typing import Protocol
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Blob:
     build: Callable[[Mapping[Slot | Scratch, int]], bytes]
 
 
-Arg = Union[Slot, Scratch, Blob, np.generic]
+Arg = Slot | Scratch | Blob | np.generic
 
 
 class Rewrite(Protocol):

@@ -55,7 +55,7 @@ class Operand:
         return cls(shape, (*strides[:-2], strides[-1], strides[-2]), elem)
 
     def canonical(self) -> Operand:
-        """An axis of extent 1 gets the stride it would have in a row-major array (design §5)."""
+        """An axis of extent 1 gets the stride it would have in a row-major array."""
         natural = row_major(self.shape)
         strides = tuple(
             n if extent == 1 else s for extent, s, n in zip(self.shape, self.strides, natural, strict=True)
