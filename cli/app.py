@@ -1,0 +1,105 @@
+"""The command `tune`: a table of commands, each in a file of its own, imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from .run import run
+
+
+class Entry(NamedTuple):
+    """Where a command is found: `module` holds a function named like the module, or a Typer named `app`."""
+
+    section: str
+    module: str
+
+
+COMMANDS = {
+    "version": Entry("About rooftune", "version"),
+}
+"""The commands as `tune --help` lists them. Adding one is a line here and a file beside this one."""
+
+
+def load(name: str) -> Any:
+    """The click command behind a name of COMMANDS."""
+    module = import_module(f"{__package__}.{COMMANDS[name].module}")
+    nested = getattr(module, "app", None)
+    if nested is None:
+        nested = typer.Typer(add_completion=False, rich_markup_mode=None)
+        nested.command(name)(getattr(module, COMMANDS[name].module))
+    command = typer.main.get_command(nested)
+    command.name = name
+    return command
+
+
+class LazyGroup(TyperGroup):
+    """Imports a command's module only when that command runs, or when help or completion lists it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"There is no command '{args[0]}'.{_nearest(args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Commands under the headings of COMMANDS."""
+        for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
+            rows = [
+                (name, _first_sentence(load(name).help or ""))
+                for name, entry in COMMANDS.items()
+                if entry.section == section
+            ]
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+
+
+def _nearest(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, COMMANDS, n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from rooftune import __version__
+
+        typer.echo(f"tune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tune(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Find the fastest matrix-product kernel for a device, and show why it is the fastest."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of the command `tune`; exits, and lets no traceback out."""
+    run(app, argv)

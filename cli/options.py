@@ -1,0 +1,113 @@
+"""Options that several commands share, each defined once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+
+@dataclass(frozen=True)
+class Common:
+    """What the common options were given as; None where an option was not given."""
+
+    device: str | None = None
+    environment: str | None = None
+    level: str | None = None
+    config: str | None = None
+    json: bool = False
+
+
+_COMMON: dict[str, Any] = {
+    "device": Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            envvar="ROOFTUNE_DEVICE",
+            metavar="TEXT",
+            help="Device to use: its index in `tune devices`, or part of its name or platform.",
+        ),
+    ],
+    "environment": Annotated[
+        str | None,
+        typer.Option("--environment", metavar="NAME", help="Named database of decisions and probe results."),
+    ],
+    "level": Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            metavar="LEVEL",
+            help="How hard to look: minimal, balanced, extensive or full (or 0 to 3).",
+        ),
+    ],
+    "config": Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", help="Read this configuration file; search for none."),
+    ],
+    "json": Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")],
+}
+
+
+def common(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the named common options (all of them by default).
+
+    The command's first parameter, `common: Common`, receives their values:
+
+        @common("level", "json")
+        def keys(common: Common, shapes: ShapesArgument = None) -> None: ...
+    """
+    chosen = names or tuple(_COMMON)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        hints = get_type_hints(command, include_extras=True)
+        _, *own = inspect.signature(command).parameters.values()
+        own = [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
+        shared = [
+            inspect.Parameter(
+                f"common_{name}",
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if name == "json" else None,
+                annotation=_COMMON[name],
+            )
+            for name in chosen
+        ]
+
+        def call(**values: Any) -> Any:
+            given = {name: values.pop(f"common_{name}") for name in chosen}
+            return command(Common(**given), **values)
+
+        parameters = [*own, *shared]
+        described: Any = call
+        described.__name__ = command.__name__
+        described.__module__ = command.__module__
+        described.__doc__ = command.__doc__
+        described.__signature__ = inspect.Signature(parameters)
+        described.__annotations__ = {p.name: p.annotation for p in parameters}
+        return call
+
+    return decorate
+
+
+ShapesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SHAPE...",
+        help="N for a square or MxNxK, then t (lhs) and/or T (rhs) for a transposed view: "
+        "1024, 64x4096x1024, 1024T.",
+        show_default=False,
+    ),
+]
+DtypeOption = Annotated[
+    str, typer.Option("--dtype", metavar="TYPE", help="Element type of both operands: f32, f64, f16 or bf16.")
+]
+BatchOption = Annotated[
+    int,
+    typer.Option("--batch", metavar="B", min=1, help="Number of products: both operands get a batch axis."),
+]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option("--precision", metavar="HOW", help="For f32: full, or tf32 for reduced-precision units."),
+]

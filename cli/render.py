@@ -1,0 +1,201 @@
+"""How results, progress and errors look. Results go to stdout; everything else goes to stderr."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_UNLIMITED_COLUMNS = 1000
+_ASCII = {"µ": "u", "×": "x", "…": "...", "→": "->", "–": "-", "≥": ">=", "≤": "<=", "≈": "~", "·": "*"}
+
+
+def tolerate_any_encoding() -> None:
+    """Let text through to terminals that know no Unicode: a near ASCII spelling, never an exception."""
+
+    def spell(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        bad = error.object[error.start : error.end]
+        return "".join(_ASCII.get(char, "?") for char in bad), error.end
+
+    codecs.register_error("rooftune-ascii", spell)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="rooftune-ascii")
+
+
+def _console(stderr: bool) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    # A pipe has no width: rows stay whole there, so that grep and cut see them.
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else _UNLIMITED_COLUMNS
+    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print result lines as they are, whatever the terminal's width."""
+    for line in lines:
+        print(line)
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
+) -> None:
+    """Print a table to stdout; the columns named in `right` are aligned right.
+
+    It takes the width it needs up to the terminal's, then folds its cells.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
+    _console(stderr=False).print(table)
+
+
+def say(message: str) -> None:
+    """A line for people on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def warn(message: str) -> None:
+    """A warning for people on stderr."""
+    _styled("warning", "yellow", message)
+
+
+def say_error(message: str, hint: str = "") -> None:
+    """An error for people on stderr, and what to do about it."""
+    _styled("error", "red", message)
+    if hint:
+        print(hint, file=sys.stderr, flush=True)
+
+
+def _styled(word: str, colour: str, message: str) -> None:
+    from rich.text import Text
+
+    text = Text.assemble((f"{word}:", f"bold {colour}"), f" {message}")
+    _console(stderr=True).print(text, soft_wrap=True)
+
+
+def emit(command: str, payload: dict[str, Any]) -> None:
+    """Print one JSON object, its schema first. NaN and infinity become null."""
+    print(to_json({"schema": f"rooftune/{command}/1", **payload}, indent=2))
+
+
+def emit_error(command: str, code: str, message: str, hint: str) -> None:
+    """Print the JSON object of a command that failed."""
+    emit(command, {"error": {"code": code, "message": message, "hint": hint}})
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON text; NaN and infinity become null, since JSON has neither."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def format_seconds(seconds: float | None) -> str:
+    """A time with three decimals in the unit that suits it: 1.912s, 2.021ms, 3.626µs; `-` for none."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3f}{unit}"
+    return f"{seconds / 1e-9:.0f}ns"
+
+
+def format_bytes(size_bytes: float | None) -> str:
+    """A size in binary units: 12.0 MiB."""
+    if size_bytes is None:
+        return "-"
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_rate(per_second: float | None, unit: str) -> str:
+    """A rate with a decimal prefix: 204.3 GFLOP/s for unit FLOP/s."""
+    if per_second is None or not math.isfinite(per_second):
+        return "-"
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if per_second >= scale:
+            return f"{per_second / scale:.1f} {prefix}{unit}"
+    return f"{per_second:.1f} {unit}"
+
+
+class Steps:
+    """Progress of work made of steps, on stderr.
+
+    It draws only when told that a step begins or ends, never by a timer: drawing during a
+    measurement would change what is measured.
+    """
+
+    def __init__(self, title: str, total: int, *, live: bool) -> None:
+        self.title = title
+        self.total = total
+        self.done = 0
+        self._live = live
+        self._began_s = monotonic()
+
+    def begin(self, what: str) -> None:
+        """A step begins."""
+        self._draw(what)
+
+    def end(self) -> None:
+        """The step that had begun is done."""
+        self.done += 1
+
+    def clear(self) -> None:
+        """Remove the progress line."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _draw(self, what: str) -> None:
+        if not self._live:
+            return
+        line = f"{self.title} {self.done + 1}/{self.total} {what}{self._time_left()}"
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        sys.stderr.write("\r\x1b[K" + line[: max(width - 1, 1)])
+        sys.stderr.flush()
+
+    def _time_left(self) -> str:
+        spent_s = monotonic() - self._began_s
+        if not self.done or spent_s < 1:
+            return ""
+        return f"  about {spent_s / self.done * (self.total - self.done):.0f}s left"
+
+
+@contextmanager
+def steps(title: str, total: int) -> Iterator[Steps]:
+    """Progress of `total` steps; silent when stderr is no terminal, and gone when done."""
+    progress = Steps(title, total, live=sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    try:
+        yield progress
+    finally:
+        progress.clear()

@@ -1,0 +1,115 @@
+"""Runs the command line and turns whatever happens into an exit code and a sentence a person can use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import typer
+from rooftune.errors import RooftuneError
+
+from .render import emit_error, say, say_error, tolerate_any_encoding
+
+DEFECT, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
+    """Run `app` on argv (default: the process's own) and exit.
+
+    Exit codes: 0 done, 1 a defect of rooftune, 2 bad usage, shape, file or configuration, 3 no
+    usable device, 4 the work was not or not fully possible, 130 interrupted. A reader that closes
+    our pipe early (`tune keys | head -1`) has all it wants: that is 0.
+    """
+    args = sys.argv[1:] if argv is None else list(argv)
+    tolerate_any_encoding()
+    try:
+        code = _run(app, args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _let_go_of_stdout()
+        code = 0
+    sys.exit(code)
+
+
+def _run(app: typer.Typer, args: list[str]) -> int:
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=args, prog_name="tune", standalone_mode=False)
+    except BrokenPipeError:
+        raise
+    except SystemExit as stop:  # the parser's own answer to a closed pipe
+        if isinstance(stop.__context__, BrokenPipeError):
+            raise stop.__context__ from None
+        raise
+    except RooftuneError as error:
+        return _fail(args, error.exit_code, error.code, error.message, error.hint)
+    except (KeyboardInterrupt, typer.Abort):
+        result = INTERRUPTED
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the parser's own errors, whichever click typer brings
+            return _bad_usage(args, error)
+        return _defect(args, error)
+    code = result if isinstance(result, int) else 0
+    if code == INTERRUPTED:
+        return _fail(args, code, "interrupted", "interrupted", "")
+    return code
+
+
+def _bad_usage(args: list[str], error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "tune"
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # `tune` or a group alone: the message is its help
+        if not wants_json(args):
+            say(message)
+            return USAGE
+        message = "a command is missing"
+    return _fail(args, USAGE, "usage", message.rstrip("."), f"See '{path} --help'.")
+
+
+def _defect(args: list[str], error: Exception) -> int:
+    where = _innermost_frame(error)
+    said = str(error).strip() or "no message"
+    message = f"a defect of rooftune: {type(error).__name__}: {said} (in {where})"
+    hint = "Please report it with the command line and this text. ROOFTUNE_DEBUG=1 shows the whole traceback."
+    if os.environ.get("ROOFTUNE_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    return _fail(args, DEFECT, "defect", message, hint)
+
+
+def _innermost_frame(error: BaseException) -> str:
+    frame = error.__traceback__
+    if frame is None:
+        return "an unknown place"
+    while frame.tb_next:
+        frame = frame.tb_next
+    code = frame.tb_frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{frame.tb_lineno}, {code.co_name}"
+
+
+def _fail(args: list[str], exit_code: int, code: str, message: str, hint: str) -> int:
+    if wants_json(args):
+        emit_error(command_name(args), code, message, hint)
+    else:
+        say_error(message, hint)
+    return exit_code
+
+
+def wants_json(args: list[str]) -> bool:
+    """Whether --json is among the options (what follows a lone `--` is not an option)."""
+    options = args[: args.index("--")] if "--" in args else args
+    return "--json" in options
+
+
+def command_name(args: list[str]) -> str:
+    """The command a command line names, for the schema of its error: the first word that is no option."""
+    return next((word for word in args if not word.startswith("-")), "tune")
+
+
+def _let_go_of_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's own flush at exit cannot fail as well."""
+    if sys.__stdout__ is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
