@@ -21,7 +21,7 @@ from .errors import ConfigError
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 LEVELS = ("minimal", "balanced", "extensive", "full")
 PRECISIONS = ("full", "tf32")

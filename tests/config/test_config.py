@@ -34,7 +34,16 @@ def test_the_example_holds_every_key_at_its_default() -> None:
     assert config == Config()
     assert not config.warnings
     text = EXAMPLE.read_text()
-    for section in ("autotune", "bench", "logger", "decisions", "throughput", "environment", "matmul", "proof"):
+    for section in (
+        "autotune",
+        "bench",
+        "logger",
+        "decisions",
+        "throughput",
+        "environment",
+        "matmul",
+        "proof",
+    ):
         for key in vars(getattr(config, section)):
             assert f"\n{key} =" in text or f"\n# {key} =" in text, f"{section}.{key}"
 
@@ -54,7 +63,7 @@ def test_a_burn_file_counts_only_with_its_cubecl_table(tmp_path: Path) -> None:
     inner = tmp_path / "a"
     inner.mkdir()
     (tmp_path / "cubecl.toml").write_text('[environment]\nname = "outer"')
-    (inner / "burn.toml").write_text('[other]\nx = 1\nautotune = 3')
+    (inner / "burn.toml").write_text("[other]\nx = 1\nautotune = 3")
     assert load_config(cwd=inner, env={}).environment.name == "outer"
     (inner / "burn.toml").write_text('[other]\nx = 1\n[cubecl.environment]\nname = "burn"')
     assert load_config(cwd=inner, env={}).environment.name == "burn"
@@ -71,13 +80,14 @@ def test_a_folder_named_like_the_file_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
-    config = load(tmp_path, """
+    config = load(
+        tmp_path,
+        """
         [autotune]
         level = 2
         disable_cache = true
         disable_short_circuit = "on"
-        bench = { min_samples = 4, max_samples = 20, short_circuit_samples = 1, speed_factor = 2,
-                  adaptive = false }
+        bench = { min_samples = 4, max_samples = 20, speed_factor = 2, adaptive = false }
         [autotune.logger]
         level = "full"
         file = "log/a.txt"
@@ -93,11 +103,12 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         mode = "off"
         timeout_s = 0.5
         workers = 3
-        """))
+        """,
+    )
     assert config.autotune.level == "extensive"
     assert config.autotune.disable_cache and config.autotune.disable_short_circuit
     assert (config.bench.min_samples, config.bench.max_samples, config.bench.speed_factor) == (4, 20, 2.0)
-    assert config.bench.short_circuit_samples == 1 and not config.bench.adaptive
+    assert not config.bench.adaptive
     assert config.logger.file == tmp_path / "log" / "a.txt"
     assert config.decisions.stdout and config.throughput.disable_cache
     assert config.environment.path == tmp_path / "target"
@@ -187,8 +198,12 @@ def test_what_is_not_toml_or_not_text_is_refused(tmp_path: Path) -> None:
 def test_variables_win_over_the_file(tmp_path: Path) -> None:
     text = '[autotune]\nlevel = "full"\ndisable_cache = false\n[environment]\nname = "file"'
     env = {
-        "CUBECL_AUTOTUNE_LEVEL": "0", "CUBECL_AUTOTUNE_CACHE": "off", "CUBECL_THROUGHPUT_CACHE": "0",
-        "CUBECL_AUTOTUNE_SHORT_CIRCUIT": "False", "CUBECL_AUTOTUNE_BENCH_ADAPTIVE": "0", "CUBECL_ENVIRONMENT": "v",
+        "CUBECL_AUTOTUNE_LEVEL": "0",
+        "CUBECL_AUTOTUNE_CACHE": "off",
+        "CUBECL_THROUGHPUT_CACHE": "0",
+        "CUBECL_AUTOTUNE_SHORT_CIRCUIT": "False",
+        "CUBECL_AUTOTUNE_BENCH_ADAPTIVE": "0",
+        "CUBECL_ENVIRONMENT": "v",
     }
     config = load(tmp_path, text, env=env)
     assert config.autotune.level == "minimal"
@@ -198,7 +213,9 @@ def test_variables_win_over_the_file(tmp_path: Path) -> None:
     assert not config.warnings
 
 
-@pytest.mark.parametrize(("text", "on"), [("1", True), ("true", True), ("ON", True), ("0", False), ("off", False)])
+@pytest.mark.parametrize(
+    ("text", "on"), [("1", True), ("true", True), ("ON", True), ("0", False), ("off", False)]
+)
 def test_switches(tmp_path: Path, text: str, on: bool) -> None:
     assert load_config(cwd=tmp_path, env={"CUBECL_AUTOTUNE_CACHE": text}).autotune.disable_cache is not on
 
@@ -223,6 +240,10 @@ def test_empty_variables_count_as_unset(tmp_path: Path) -> None:
 def test_options_win_over_everything(tmp_path: Path) -> None:
     config = load_config(cwd=tmp_path, env={"CUBECL_AUTOTUNE_LEVEL": "0"})
     config = config.override(level="3", environment="e", f32_precision="tf32")
-    assert (config.autotune.level, config.environment.name, config.matmul.f32_precision) == ("full", "e", "tf32")
+    assert (config.autotune.level, config.environment.name, config.matmul.f32_precision) == (
+        "full",
+        "e",
+        "tf32",
+    )
     with pytest.raises(ConfigError, match="--level"):
         config.override(level="5")
