@@ -1,0 +1,158 @@
+"""What the tuner is given from outside: settings, a store, a prover, a device's client, and who listens.
+
+The protocols say all the tuner knows of devices, databases and proofs; each has its own room elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from .level import Level
+from .samples import BenchSettings
+from .tunable import Tunable
+
+
+class TuningClient(Protocol):
+    """One device, as far as the tuner needs it."""
+
+    @property
+    def device_id(self) -> str:
+        """The same for equal devices with the same driver; decisions are stored under it."""
+
+    @property
+    def device_name(self) -> str:
+        """For people."""
+
+    def sample(self, fn: Callable[[], Any], repeats: int) -> float:
+        """Runs `fn` so often, back to back; device seconds per execution, gaps between them left out.
+
+        Raises MeasurementError when a window comes back as zero or unresolved.
+        """
+
+    def sync(self) -> None:
+        """Waits until everything enqueued has finished."""
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Holds the device against other threads and processes that measure on it."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a proof found: right (True), wrong (False, with the reason), or not proven (None).
+
+    `unsupported` means that the candidate refuses this problem: it is passed over, not at fault.
+    """
+
+    passed: bool | None
+    reason: str = ""
+    where: Literal["worker", "inline", "off"] = "off"
+    unsupported: bool = False
+
+
+class Prover(Protocol):
+    """Shows that candidates compute the right result, before their samples count."""
+
+    def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+        """Starts proving the candidates of one round, by index, and answers for each.
+
+        The answer is looked up one candidate at a time, in ascending order, each when its first sample
+        is due and never while the device is held. So it may be a mapping that waits for a verdict only
+        when asked for it: a verdict that a short circuit makes needless is then not waited for.
+        """
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Held while samples are taken, so that workers don't disturb them."""
+
+
+class DecisionStore(Protocol):
+    """Decisions that outlive the process, as JSON data under (tuner, level, device, checksum, key)."""
+
+    def load(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
+    ) -> dict[str, Any] | None:
+        """The decision stored for exactly this, or None."""
+
+    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> Sequence[dict[str, Any]]:
+        """Decisions for the same key under any checksum, newest first: their evidence may still hold."""
+
+    def row_version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> int | None:
+        """Tells apart the row that stands now from one written later; None when there is no row."""
+
+    def save(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str,
+        decision_json: dict[str, Any], *, began_at_row_version: int | None,
+    ) -> dict[str, Any]:
+        """Stores a decision, unless another was since `began_at_row_version`. Returns the one that stands."""
+
+
+class NoStore:
+    """Keeps nothing: decisions live in this process only."""
+
+    def load(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
+    ) -> dict[str, Any] | None:
+        return None
+
+    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> Sequence[dict[str, Any]]:
+        return ()
+
+    def row_version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> int | None:
+        return None
+
+    def save(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str,
+        decision_json: dict[str, Any], *, began_at_row_version: int | None,
+    ) -> dict[str, Any]:
+        return decision_json
+
+
+class NoProver:
+    """Proves nothing and lets every candidate be measured."""
+
+    def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+        return {index: Verdict(None) for index in tunables}
+
+    def paused(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def _silent(*_: object) -> None:
+    pass
+
+
+@dataclass
+class TuningContext:
+    """Everything around a tuning that is not the problem itself.
+
+    `sinks` get each new decision's record, `warn` a sentence for the user, `progress` (phase, done,
+    total), with phase one of "probe", "prove", "compile", "measure"; none of them is called while samples are
+    taken. `measure=False` refuses to tune: a key without a decision then raises WorkError.
+    """
+
+    level: Level = Level.BALANCED
+    settings: BenchSettings = field(default_factory=BenchSettings)
+    short_circuit: bool = True
+    environment: str = "default"
+    measure: bool = True
+    store: DecisionStore = field(default_factory=NoStore)
+    prover: Prover = field(default_factory=NoProver)
+    sinks: Sequence[Callable[[dict[str, Any]], object]] = ()
+    warn: Callable[[str], object] = _silent
+    progress: Callable[[str, int, int], object] = _silent
+
+
+_default = TuningContext()
+
+
+def default_context() -> TuningContext:
+    """The context of tuners that were given none."""
+    return _default
+
+
+def set_default_context(context: TuningContext) -> None:
+    """Replaces the context of all tuners that were given none."""
+    global _default
+    _default = context
