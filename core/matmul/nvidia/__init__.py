@@ -1,0 +1,1 @@
+"""What is particular to NVIDIA: PTX rewriting, tensor maps, register lists, capabilities."""
