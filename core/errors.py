@@ -64,6 +64,12 @@ class DeviceFaultError(WorkError):
     code = "fault"
 
 
+class BuildError(WorkError):
+    """The OpenCL compiler refused a program; the message carries the end of its log."""
+
+    code = "build"
+
+
 class UnsupportedError(Exception):
     """A candidate refuses this problem or device. Raised before anything is compiled.
 

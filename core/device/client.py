@@ -1,0 +1,317 @@
+"""One device: its context, queues, compiler, counters. The only place that compiles and enqueues.
+
+Importing this module imports pyopencl.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import MeasurementError
+from ..matmul.launch import Rewrite
+from . import discovery, faults
+from .binaries import BinaryCache, binary_key
+from .counters import Counters
+from .lock import device_lock
+from .opencl import cl
+from .profile import DeviceProfile
+
+_ADDRESS_SOURCE = """
+__kernel void address(__global const uchar *buffer, __global ulong *result)
+{
+    result[0] = (ulong)buffer;
+}
+"""
+
+
+class _ThreadState(threading.local):
+    def __init__(self) -> None:
+        self.queue: cl.CommandQueue | None = None
+        self.events: list[cl.Event] | None = None
+        self.candidate = ""
+
+
+class Client:
+    """A device opened for computing. Safe to share between threads; kernels it hands out are not.
+
+    `device` is an index, a part of a name or platform, or a pyopencl device; with none of them the
+    default device is taken. A pyopencl `context` or `queue` of the caller's is used as it is.
+    Raises DeviceError when no device matches.
+    """
+
+    def __init__(
+        self, device: str | int | cl.Device | None = None, *, context: cl.Context | None = None,
+        queue: cl.CommandQueue | None = None, binaries: BinaryCache | None = None,
+    ) -> None:
+        if queue is not None:
+            context = queue.context
+            device = queue.device
+        elif context is not None and not isinstance(device, cl.Device):
+            device = context.devices[0]
+        if not isinstance(device, cl.Device):
+            found = discovery.choose_device(device).device
+            assert found is not None
+            device = found
+        self.device: cl.Device = device
+        self.profile: DeviceProfile = discovery.profile_of(device)
+        self.context: cl.Context = context if context is not None else cl.Context([device])
+        self.queue: cl.CommandQueue = queue if queue is not None else cl.CommandQueue(self.context, device)
+        self.profiling_queue: cl.CommandQueue = cl.CommandQueue(
+            self.context, device, properties=cl.command_queue_properties.PROFILING_ENABLE
+        )
+        self.counters = Counters()
+        self._programs: dict[tuple[str, tuple[str, ...], Rewrite | None], cl.Program] = {}
+        self._building: dict[tuple[str, tuple[str, ...], Rewrite | None], threading.Lock] = {}
+        self._guard = threading.Lock()
+        self._binaries = binaries if binaries is not None else BinaryCache()
+        features = _cpu_features(self.profile.kind)
+        self._binary_device = f"{self.profile.id}|{self.profile.opencl_version}|{features}"
+        self._lock = device_lock(f"{self.profile.id}|{discovery.location_of(device)}")
+        self._thread = _ThreadState()
+
+    def __repr__(self) -> str:
+        return f"Client({self.device_name!r})"
+
+    @property
+    def device_id(self) -> str:
+        """Equal for equal devices with equal drivers; names what is stored."""
+        return self.profile.id
+
+    @property
+    def device_name(self) -> str:
+        return self.profile.name
+
+    @property
+    def current_queue(self) -> cl.CommandQueue:
+        """Where this thread's work goes: the profiling queue inside `sample`, else the plain one."""
+        return self._thread.queue or self.queue
+
+    # --- programs -----------------------------------------------------------------------------
+
+    def build(self, source: str, options: Sequence[str] = (), rewrite: Rewrite | None = None) -> cl.Program:
+        """The built program, from memory, from disk, or from the compiler. Raises BuildError."""
+        key = (source, tuple(options), rewrite)
+        program = self._programs.get(key)
+        if program is not None:
+            return program
+        with self._guard:
+            lock = self._building.setdefault(key, threading.Lock())
+        with lock:
+            program = self._programs.get(key)
+            if program is None:
+                program = self._build(*key)
+                self._programs[key] = program
+        return program
+
+    def kernel(
+        self, source: str, name: str, options: Sequence[str] = (), rewrite: Rewrite | None = None
+    ) -> cl.Kernel:
+        """A new kernel object. Kernels hold their arguments, so each thread needs its own."""
+        program = self.build(source, options, rewrite)
+        with faults.building(name):
+            return cl.Kernel(program, name)
+
+    def _build(self, source: str, options: tuple[str, ...], rewrite: Rewrite | None) -> cl.Program:
+        key = binary_key(source, options, rewrite, self._binary_device)
+        stored = self._binaries.load(key)
+        if stored is not None:
+            try:
+                return self._from_binary(stored, options)
+            except (cl.Error, ValueError):
+                self._binaries.forget(key)
+        with faults.building(""):
+            program, binary = self._compile(source, options, rewrite)
+        self.counters.count_compile()
+        if binary:
+            self._binaries.save(key, binary)
+        return program
+
+    def _compile(
+        self, source: str, options: tuple[str, ...], rewrite: Rewrite | None
+    ) -> tuple[cl.Program, bytes]:
+        program = _quiet_build(_uncached_program(self.context, source), options, [self.device])
+        binary = self._binary_of(program)
+        if rewrite is None:
+            return program, binary
+        changed = rewrite.apply(binary)
+        return self._from_binary(changed, options), changed
+
+    def _from_binary(self, binary: bytes, options: tuple[str, ...]) -> cl.Program:
+        return _quiet_build(cl.Program(self.context, [self.device], [binary]), options, None)
+
+    def _binary_of(self, program: cl.Program) -> bytes:
+        devices = list(program.devices)
+        return bytes(program.binaries[devices.index(self.device)])
+
+    # --- work ---------------------------------------------------------------------------------
+
+    def enqueue(
+        self, kernel: cl.Kernel, global_size: Sequence[int], local_size: Sequence[int] | None, *,
+        queue: cl.CommandQueue | None = None, wait_for: Sequence[cl.Event] | None = None,
+        label: str | None = None,
+    ) -> cl.Event:
+        """Launch a kernel whose arguments are set. Does not wait.
+
+        `label` counts the launch under that name. Raises OutOfMemoryError, DeviceFaultError, or
+        pyopencl's own error when the driver refuses the launch.
+        """
+        thread = self._thread
+        with faults.enqueuing(thread.candidate):
+            event = cl.enqueue_nd_range_kernel(
+                queue or thread.queue or self.queue, kernel, tuple(global_size),
+                None if local_size is None else tuple(local_size), wait_for=wait_for,
+            )
+        return self._note(event, label)
+
+    def copy(
+        self, dst: cl.Buffer, src: cl.Buffer, nbytes: int, *, dst_offset: int = 0, src_offset: int = 0,
+        queue: cl.CommandQueue | None = None, wait_for: Sequence[cl.Event] | None = None,
+        label: str | None = None,
+    ) -> cl.Event:
+        """Copy bytes from buffer to buffer on the device. Does not wait."""
+        thread = self._thread
+        with faults.enqueuing(thread.candidate):
+            event = cl.enqueue_copy(
+                queue or thread.queue or self.queue, dst, src, byte_count=nbytes, src_offset=src_offset,
+                dst_offset=dst_offset, wait_for=wait_for,
+            )
+        return self._note(event, label)
+
+    def _note(self, event: cl.Event, label: str | None) -> cl.Event:
+        if label is not None:
+            self.counters.count_launch(label)
+        if self._thread.events is not None:
+            self._thread.events.append(event)
+        return event
+
+    def empty(self, nbytes: int) -> cl.Buffer:
+        """A read-write buffer with undefined contents. Raises OutOfMemoryError."""
+        limit = self.profile.max_alloc_bytes
+        if limit and nbytes > limit:
+            raise faults.out_of_memory(nbytes, limit)
+        with faults.allocating(nbytes):
+            return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
+
+    def upload(self, data: bytes | bytearray | memoryview | np.ndarray) -> cl.Buffer:
+        """A buffer holding these bytes (of an array: its elements, row-major)."""
+        array = np.ascontiguousarray(data) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        if array.nbytes == 0:
+            return self.empty(0)
+        with faults.allocating(array.nbytes):
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+            return cl.Buffer(self.context, flags, hostbuf=array.reshape(-1).view(np.uint8))
+
+    def download(self, buffer: cl.Buffer, nbytes: int, *, offset: int = 0) -> bytes:
+        """The bytes of a buffer, after all work enqueued before it."""
+        result = np.empty(nbytes, np.uint8)
+        if nbytes:
+            with faults.waiting(self._thread.candidate):
+                cl.enqueue_copy(self.current_queue, result, buffer, src_offset=offset, is_blocking=True)
+        return result.tobytes()
+
+    def address(self, buffer: cl.Buffer) -> int:
+        """The buffer's device address, as a kernel sees it."""
+        kernel = self.kernel(_ADDRESS_SOURCE, "address")
+        result = self.empty(8)
+        kernel.set_args(buffer, result)
+        with faults.enqueuing(""):
+            cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,))
+        value = np.empty(1, np.uint64)
+        with faults.waiting(""):
+            cl.enqueue_copy(self.queue, value, result, is_blocking=True)
+        return int(value[0])
+
+    def sync(self) -> None:
+        """Wait for all work of both queues. Raises DeviceFaultError when a kernel faulted."""
+        with faults.waiting(self._thread.candidate):
+            self.queue.finish()
+            self.profiling_queue.finish()
+
+    @contextmanager
+    def naming(self, candidate: str) -> Iterator[None]:
+        """Faults of this thread's work inside the block are reported with this candidate's name."""
+        before = self._thread.candidate
+        self._thread.candidate = candidate
+        try:
+            yield
+        finally:
+            self._thread.candidate = before
+
+    # --- measuring ----------------------------------------------------------------------------
+
+    def sample(self, fn: Callable[[], object], repeats: int = 1) -> float:
+        """Device seconds per execution of `fn`, over `repeats` executions one after another.
+
+        An execution's time is its own window on the device: from the start of the first kernel it
+        enqueues to the end of the last. The gaps between executions don't count. `fn` enqueues
+        through this client and does not wait. Raises MeasurementError for a window the device
+        reports as zero or cannot resolve.
+        """
+        if repeats < 1:
+            raise ValueError(f"repeats is {repeats}; at least 1 is needed")
+        thread = self._thread
+        before = (thread.queue, thread.events)
+        self.sync()
+        executions: list[list[cl.Event]] = []
+        try:
+            thread.queue = self.profiling_queue
+            for _ in range(repeats):
+                thread.events = []
+                fn()
+                executions.append(thread.events)
+        finally:
+            thread.queue, thread.events = before
+            with faults.waiting(thread.candidate):
+                self.profiling_queue.finish()
+        return sum(self._window_s(events) for events in executions) / repeats
+
+    def _window_s(self, events: list[cl.Event]) -> float:
+        if not events:
+            raise MeasurementError("nothing was enqueued, so there is nothing to measure")
+        try:
+            with faults.waiting(self._thread.candidate):
+                window_ns = events[-1].profile.end - events[0].profile.start
+        except cl.Error as error:
+            raise MeasurementError(f"the device gives no times for this work ({error})") from error
+        if window_ns <= 0:
+            raise MeasurementError(f"the device reports a window of {window_ns} ns")
+        return window_ns * 1e-9
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Holds the device against other processes (of this user) and threads while inside the block."""
+        return self._lock.held()
+
+
+def _uncached_program(context: cl.Context, source: str) -> cl.Program:
+    """A program that pyopencl's own binary cache stays away from: ours counts what is compiled."""
+    raw = getattr(getattr(cl, "_cl", None), "_Program", None)
+    return cl.Program(context, source) if raw is None else cl.Program(raw(context, source))
+
+
+def _quiet_build(
+    program: cl.Program, options: tuple[str, ...], devices: list[cl.Device] | None
+) -> cl.Program:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)  # a log that is not empty, not an error
+        return program.build(options=list(options), devices=devices)
+
+
+@lru_cache(maxsize=2)
+def _cpu_features(kind: str) -> str:
+    """A CPU's instruction sets: binaries of a home folder shared by several machines must not mix."""
+    if kind != "cpu":
+        return ""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(features.encode()).hexdigest()[:16]

@@ -1,0 +1,96 @@
+"""pyopencl's errors turned into ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import BuildError, DeviceFaultError, OutOfMemoryError
+from .opencl import cl
+
+_ALLOCATION = {
+    cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
+    cl.status_code.OUT_OF_HOST_MEMORY,
+    cl.status_code.INVALID_BUFFER_SIZE,
+}
+# After a kernel faulted, drivers answer with one of these: the queue or the whole context is lost.
+_LOST = {cl.status_code.INVALID_COMMAND_QUEUE, cl.status_code.INVALID_CONTEXT, -9999, -9998}
+_EXECUTION = {cl.status_code.OUT_OF_RESOURCES, cl.status_code.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST}
+LOG_CHARACTERS = 2000
+
+
+@contextmanager
+def allocating(nbytes: int) -> Iterator[None]:
+    """Buffer creation: every lack of resources is a lack of memory."""
+    try:
+        yield
+    except cl.Error as error:
+        if error.code in _ALLOCATION or error.code == cl.status_code.OUT_OF_RESOURCES:
+            raise out_of_memory(nbytes) from error
+        raise_if_lost(error, "")
+        raise
+
+
+@contextmanager
+def enqueuing(candidate: str) -> Iterator[None]:
+    """A launch or copy: memory is sometimes only taken here, and a lost queue is noticed here."""
+    try:
+        yield
+    except cl.Error as error:
+        if error.code in _ALLOCATION:
+            raise out_of_memory(0) from error
+        raise_if_lost(error, candidate)
+        raise
+
+
+@contextmanager
+def waiting(candidate: str) -> Iterator[None]:
+    """Waiting for work: what fails here failed while running."""
+    try:
+        yield
+    except cl.Error as error:
+        if error.code in _ALLOCATION:
+            raise out_of_memory(0) from error
+        raise_if_lost(error, candidate)
+        if error.code in _EXECUTION:
+            raise fault(error, candidate) from error
+        raise
+
+
+@contextmanager
+def building(name: str) -> Iterator[None]:
+    """The compiler: its log belongs in the message, cut to its end."""
+    try:
+        yield
+    except cl.Error as error:
+        if error.code == cl.status_code.OUT_OF_HOST_MEMORY:
+            raise out_of_memory(0) from error
+        raise_if_lost(error, name)
+        log = str(error).rsplit("Build on <", 1)[-1].partition(">:")[2].strip() or str(error).strip()
+        if len(log) > LOG_CHARACTERS:
+            log = "… " + log[-LOG_CHARACTERS:]
+        raise BuildError(f"the OpenCL compiler refused the program{_of(name)}: {log}") from error
+
+
+def raise_if_lost(error: cl.Error, candidate: str) -> None:
+    if error.code in _LOST:
+        raise fault(error, candidate) from error
+
+
+def fault(error: cl.Error, candidate: str) -> DeviceFaultError:
+    return DeviceFaultError(
+        f"a kernel faulted while running{_of(candidate)} (OpenCL error {error.code}); the device is lost",
+        hint="Start the program again: this process cannot use the device any more.",
+    )
+
+
+def out_of_memory(nbytes: int, limit_bytes: int = 0) -> OutOfMemoryError:
+    wanted = f" for {nbytes:,} bytes" if nbytes else ""
+    allowed = f"; it gives at most {limit_bytes:,} bytes in one piece" if limit_bytes else ""
+    return OutOfMemoryError(
+        f"the device has no memory{wanted}{allowed}", hint="Free buffers, or compute a smaller problem."
+    )
+
+
+def _of(name: str) -> str:
+    return f" ({name})" if name else ""

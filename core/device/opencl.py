@@ -1,0 +1,11 @@
+"""pyopencl, imported after the runtimes it should see are in place. Import `cl` from here."""
+
+from __future__ import annotations
+
+from .runtimes import prepare
+
+RUNTIMES = prepare()
+
+import pyopencl as cl  # noqa: E402  (its import already needs a writable cache folder)
+
+__all__ = ["RUNTIMES", "cl"]

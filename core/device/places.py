@@ -1,0 +1,99 @@
+"""Folders rooftune may write to, and what the OpenCL runtimes need of them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import platformdirs
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in the folder, which is created if it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except (OSError, RuntimeError):
+        return False
+
+
+def user_cache() -> Path | None:
+    """The user's cache folder for rooftune, or None where it cannot be written."""
+    try:
+        folder = Path(platformdirs.user_cache_dir("rooftune", False))
+    except (OSError, RuntimeError, KeyError):
+        return None
+    return folder if folder.is_absolute() and writable(folder) else None
+
+
+@lru_cache(maxsize=1)
+def process_temp() -> Path:
+    """A folder that lives as long as this process."""
+    folder = Path(tempfile.mkdtemp(prefix="rooftune-"))
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # a forked child leaves its parent's folder alone
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def cache_folder(name: str) -> Path:
+    """A writable folder: below the user's cache folder, else one that goes with the process."""
+    base = user_cache()
+    if base is not None and writable(base / name):
+        return base / name
+    folder = process_temp() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def shared_lock_folder() -> Path:
+    """One folder per user, the same for all of that user's processes, for lock files."""
+    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    folder = Path(tempfile.gettempdir()) / f"rooftune-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        owned = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
+    except OSError:
+        owned = False
+    return folder if owned and not folder.is_symlink() and writable(folder) else cache_folder("locks")
+
+
+def give_runtimes_writable_caches() -> list[str]:
+    """Point pyopencl and PoCL at writable cache folders where theirs are not; says what was changed.
+
+    Without HOME and a passwd entry pyopencl cannot make a kernel, and PoCL with an unwritable cache
+    folder shows no device at all, without a word.
+    """
+    notes = []
+    try:
+        home_cache = Path(platformdirs.user_cache_dir("pyopencl", False))
+        usable = home_cache.is_absolute() and writable(home_cache)
+    except (OSError, RuntimeError, KeyError):
+        usable = False
+    if not usable:
+        os.environ["XDG_CACHE_HOME"] = str(cache_folder("runtimes"))
+        notes.append("the user's cache folder cannot be written; kernels are kept for this process only")
+    asked = os.environ.get("POCL_CACHE_DIR")
+    if asked and not writable(Path(asked)):
+        instead = str(cache_folder("pocl"))
+        os.environ["POCL_CACHE_DIR"] = instead
+        notes.append(f"POCL_CACHE_DIR {asked} cannot be written; {instead} is used instead")
+    elif not asked and not writable(_pocl_default()):
+        os.environ["POCL_CACHE_DIR"] = str(cache_folder("pocl"))
+    return notes
+
+
+def _pocl_default() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if cache:
+        return Path(cache) / "pocl"
+    return Path(os.environ.get("HOME") or "/proc") / ".cache" / "pocl"
