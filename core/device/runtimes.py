@@ -190,8 +190,8 @@ def _unregistered_nvidia(present: list[Vendor], problems: list[str]) -> Vendor |
         if os.path.exists("/dev/nvidiactl"):
             problems.append(
                 f"an NVIDIA GPU is present but {NVIDIA_LIBRARY} cannot be loaded ({error}); the driver's "
-                "OpenCL package is missing (Debian: nvidia-opencl-icd; Ubuntu: libnvidia-compute-<version>; in "
-                "a container, NVIDIA_DRIVER_CAPABILITIES must contain compute)"
+                "OpenCL package is missing (Debian: nvidia-opencl-icd; Ubuntu: libnvidia-compute-<version>; "
+                "in a container, NVIDIA_DRIVER_CAPABILITIES must contain compute)"
             )
         return None
     return Vendor(NVIDIA_LIBRARY, "NVIDIA driver, not registered with the system", "")
