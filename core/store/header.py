@@ -1,0 +1,53 @@
+"""Is a file ours? Told from its first 100 raw bytes, before SQLite may touch it.
+
+Opening a foreign database can already change it (a journal left by a crash is rolled back), so that is never
+how we find out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+APPLICATION_ID = 0x726F6674
+"""Marks our files, in the header field SQLite keeps for that ("roft")."""
+
+_MAGIC = b"SQLite format 3\0"
+_VERSION_AT, _APPLICATION_AT = 60, 68
+
+
+class FileKind(Enum):
+    MISSING = "missing"
+    NEW = "new"  # no bytes at all
+    OURS = "ours"
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file is; `schema` is the user_version of one of ours."""
+
+    kind: FileKind
+    schema: int = 0
+
+
+def read_header(path: Path) -> Header:
+    """Look at a file without changing it. What cannot be read, or is no plain file, is foreign."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return Header(FileKind.FOREIGN)
+        with open(path, "rb") as file:
+            raw = file.read(100)
+    except (FileNotFoundError, NotADirectoryError):
+        return Header(FileKind.MISSING)
+    except (OSError, ValueError):
+        return Header(FileKind.FOREIGN)
+    if not raw:
+        return Header(FileKind.NEW)
+    application = int.from_bytes(raw[_APPLICATION_AT : _APPLICATION_AT + 4], "big")
+    if len(raw) < _APPLICATION_AT + 4 or not raw.startswith(_MAGIC) or application != APPLICATION_ID:
+        return Header(FileKind.FOREIGN)
+    return Header(FileKind.OURS, int.from_bytes(raw[_VERSION_AT : _VERSION_AT + 4], "big", signed=True))

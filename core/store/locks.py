@@ -1,0 +1,121 @@
+"""Locks between processes that a dead process releases by dying: byte ranges of one file.
+
+Where they cannot be had (no fcntl, a network folder without locks, a read-only folder) the work goes on
+without.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from .entry import sha256
+
+try:
+    import fcntl
+except ImportError:  # not POSIX
+    fcntl = None  # type: ignore[assignment]
+
+_POLL_S = 0.02
+_BUSY = (errno.EAGAIN, errno.EACCES, errno.EINTR)
+
+# The kernel holds such locks per process, and drops all of a file's when any descriptor of it is closed.
+# So each file is opened once per process and never closed, and the process keeps count of what it holds
+# itself.
+_files: dict[Path, tuple[int, tuple[int, int]]] = {}
+_held: set[tuple[int, int]] = set()
+_guard = threading.Lock()
+
+
+def _forget_after_fork() -> None:
+    global _guard
+    _guard = threading.Lock()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+class Lock:
+    """Held (`owned`), or not had within the time allowed. Releases on leaving a `with`, or by `release`."""
+
+    def __init__(self, place: tuple[int, int] | None, owned: bool) -> None:
+        self._place = place
+        self.owned = owned
+
+    def release(self) -> None:
+        place, self._place = self._place, None
+        self.owned = False
+        if place is None:
+            return
+        with _guard:
+            if place in _held:
+                _held.discard(place)
+                fcntl.lockf(place[0], fcntl.LOCK_UN, 1, place[1])
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def acquire(path: Path, name: str, wait_s: float) -> Lock:
+    """The lock called `name` of the lock file at `path`, waited for at most `wait_s` seconds.
+
+    `owned` is False only when somebody else held it all that time; where locks cannot be had it is True.
+    """
+    descriptor = _descriptor(path)
+    if descriptor is None:
+        return Lock(None, owned=True)
+    place = (descriptor, int(sha256(name)[:14], 16))
+    deadline = time.monotonic() + wait_s
+    while True:
+        got = _try(place)
+        if got is not None:
+            return Lock(place if got else None, owned=True)
+        if time.monotonic() >= deadline:
+            return Lock(None, owned=False)
+        time.sleep(_POLL_S)
+
+
+def _try(place: tuple[int, int]) -> bool | None:
+    """True: held now. False: this file cannot be locked. None: somebody else holds it."""
+    with _guard:
+        if place in _held:
+            return None
+        try:
+            fcntl.lockf(place[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place[1])
+        except OSError as error:
+            return None if error.errno in _BUSY else False
+        _held.add(place)
+        return True
+
+
+def _descriptor(path: Path) -> int | None:
+    if fcntl is None:
+        return None
+    with _guard:
+        try:
+            known = _files.get(path)
+            if known is not None and known[1] == _identity(os.stat(path)):
+                return known[0]
+        except OSError:
+            pass  # deleted meanwhile: made anew below
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        except OSError:
+            return None
+        _files[path] = (descriptor, _identity(os.fstat(descriptor)))
+        return descriptor
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

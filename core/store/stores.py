@@ -1,0 +1,280 @@
+"""What is kept, each kind under its own namespace: decisions, probe results, proofs, records.
+
+autotune/<schema>/<device id>/<tuner name>/<level>      decisions
+throughput/<schema>/probe-v<n>/<device id>              probe results
+proofs/<schema>/<device id>                             verdicts that will not change
+records/v1/autotune | compilation | sessions            what happened, for people; never looked up
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..config import Config
+from .database import Database
+from .entry import IMPORTED, LOCAL, Entry, namespace, to_text
+from .environment import locate
+from .locks import Lock
+from .schema import SCHEMA
+
+CLAIM_WAIT_S = 120.0
+"""How long a process waits for another that is tuning the same key, before it tunes it itself."""
+
+RECORD_KINDS = ("autotune", "compilation", "sessions")
+
+
+@dataclass
+class Claim:
+    """The right to tune a key, or the decision that made it needless. Use in a `with`.
+
+    `decision` is what another process decided while this one waited, else None. `owned` is False when another
+    process still held the key after all the waiting: tune it anyway.
+    """
+
+    owned: bool
+    decision: dict[str, Any] | None = None
+    _lock: Lock | None = field(default=None, repr=False)
+
+    def release(self) -> None:
+        """Let the next process have the key. A process that dies releases its claims by dying."""
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = None
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class DecisionStore:
+    """Decisions, by tuner, level, device, checksum of the candidates' names, and key.
+
+    `key_json` and decisions are JSON-able values; equal keys give equal JSON text.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any
+    ) -> dict[str, Any] | None:
+        """The stored decision, with `"origin"` "local" or "imported" in it, or None."""
+        entry = self._database.get(decisions_namespace(device_id, tuner, level), to_text(key_json), checksum)
+        return _decision(entry) if entry else None
+
+    def version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any) -> int:
+        """What `save` wants as `began_at_row_version`: taken when a tuning begins. 0: nothing is stored."""
+        return self._database.version(
+            decisions_namespace(device_id, tuner, level), to_text(key_json), checksum
+        )
+
+    def save(
+        self,
+        tuner: str,
+        level: str,
+        device_id: str,
+        checksum: str,
+        key_json: Any,
+        decision_json: Mapping[str, Any],
+        *,
+        began_at_row_version: int | None = None,
+    ) -> dict[str, Any]:
+        """Store a decision, whole, in one transaction, and return the one that stands.
+
+        It replaces what stood when its tuning began; of two processes that tuned the key at the same time the
+        first to commit stays. None as version replaces whatever there is.
+        """
+        value = {key: decision_json[key] for key in decision_json if key != "origin"}
+        entry = Entry(
+            decisions_namespace(device_id, tuner, level),
+            to_text(key_json),
+            checksum,
+            to_text(value),
+            origin=IMPORTED if decision_json.get("origin") == IMPORTED else LOCAL,
+        )
+        return _decision(self._database.put(entry, began_at_row_version)) or dict(decision_json)
+
+    def others(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any
+    ) -> list[dict[str, Any]]:
+        """Decisions for this key made among other lists of candidates, newest first: evidence to build on."""
+        entries = self._database.find(decisions_namespace(device_id, tuner, level))
+        key = to_text(key_json)
+        found = [_decision(entry) for entry in entries if entry.key == key and entry.checksum != checksum]
+        return [decision for decision in reversed(found) if decision is not None]
+
+    def forget(self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any) -> bool:
+        """Remove a decision (its winner faulted); True when there was one."""
+        entry = self._database.get(decisions_namespace(device_id, tuner, level), to_text(key_json), checksum)
+        return entry is not None and self._database.delete([entry]) > 0
+
+    def claim(
+        self,
+        tuner: str,
+        level: str,
+        device_id: str,
+        checksum: str,
+        key_json: Any,
+        *,
+        began_at_row_version: int,
+        wait_s: float = CLAIM_WAIT_S,
+    ) -> Claim:
+        """Claim a key before tuning it, so that of several processes one tunes it and the others wait.
+
+        Waits at most `wait_s` seconds for a process that holds the key. A decision committed since
+        `began_at_row_version` comes back in the claim.
+        """
+        place = (tuner, level, device_id, checksum, key_json)
+        name = to_text(["decision", *place])
+        lock = self._database.lock(name, wait_s)
+        changed = self.version(*place) != began_at_row_version
+        decision = self.load(*place) if changed else None
+        return Claim(lock.owned, decision, lock)
+
+
+class ProbeStore:
+    """Probe results by device, probe version and the probe's own key."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self, device_id: str, probe_version: int, probe_key: Any) -> dict[str, Any] | None:
+        """The stored result, or None."""
+        return _object(self._database.get(probes_namespace(device_id, probe_version), to_text(probe_key)))
+
+    def save(self, device_id: str, probe_version: int, probe_key: Any, result: Mapping[str, Any]) -> None:
+        """Store a result in place of any earlier one."""
+        place = probes_namespace(device_id, probe_version)
+        self._database.put(Entry(place, to_text(probe_key), "", to_text(dict(result))))
+
+    def forget(self, device_id: str, probe_version: int) -> int:
+        """Remove all results of a device; says how many there were."""
+        return self._database.delete(self._database.find(probes_namespace(device_id, probe_version)))
+
+
+class ProofStore:
+    """Verdicts by device and what was proven (digest, element types, precision, suite)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self, device_id: str, proof_key: Any) -> dict[str, Any] | None:
+        """The stored verdict, or None."""
+        return _object(self._database.get(proofs_namespace(device_id), to_text(proof_key)))
+
+    def save(self, device_id: str, proof_key: Any, verdict: Mapping[str, Any]) -> None:
+        """Store a verdict in place of any earlier one."""
+        self._database.put(Entry(proofs_namespace(device_id), to_text(proof_key), "", to_text(dict(verdict))))
+
+
+class Records:
+    """What happened, one JSON object each; only ever appended and shown."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def append(self, kind: str, record: Mapping[str, Any]) -> None:
+        """Add a record; `kind` is one of RECORD_KINDS."""
+        self._database.append(records_namespace(kind), to_text(dict(record)))
+
+    def read(self, kind: str | None = None, newest: int | None = None) -> list[dict[str, Any]]:
+        """Records of a kind (None: of all), oldest first, each as {"kind", "at", …what was appended}."""
+        prefix = records_namespace(kind) if kind else "records"
+        rows = self._database.records(prefix, newest)
+        return [{"kind": place.rpartition("/")[2], "at": at, **_parsed(value)} for place, at, value in rows]
+
+
+class Store:
+    """One environment, open: its stores, its file (None: memory only), and what there was to warn about."""
+
+    def __init__(self, database: Database, *, decisions: bool = True, probes: bool = True) -> None:
+        memory = Database(None)
+        self.database = database
+        self.decisions = DecisionStore(database if decisions else memory)
+        self.probes = ProbeStore(database if probes else memory)
+        self.proofs = ProofStore(database)
+        self.records = Records(database)
+
+    @property
+    def path(self) -> Path | None:
+        """The file in use."""
+        return self.database.path
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Everything said so far about trouble with the file."""
+        return tuple(self.database.warnings)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.database.close()
+
+
+def open_store(
+    config: Config | None = None, *, cwd: Path | None = None, warn: Callable[[str], None] | None = None
+) -> Store:
+    """The configured environment's store. Never fails: with no usable file it is memory and a warning.
+
+    `warn` is called with each warning as it arises. Switched-off caches are memory only.
+    """
+    config = config or Config()
+    location = locate(config.environment.name, config.environment.path, cwd)
+    database = Database(location.path, warn=warn)
+    if location.path is None:
+        database.say(f"{location.problem}; nothing is stored beyond this run")
+    return Store(
+        database, decisions=not config.autotune.disable_cache, probes=not config.throughput.disable_cache
+    )
+
+
+def null_store() -> Store:
+    """A store of memory alone."""
+    return Store(Database(None))
+
+
+def decisions_namespace(device_id: str, tuner: str, level: str) -> str:
+    return namespace("autotune", SCHEMA, device_id, tuner, level)
+
+
+def probes_namespace(device_id: str, probe_version: int) -> str:
+    return namespace("throughput", SCHEMA, f"probe-v{probe_version}", device_id)
+
+
+def proofs_namespace(device_id: str) -> str:
+    return namespace("proofs", SCHEMA, device_id)
+
+
+def records_namespace(kind: str) -> str:
+    if kind not in RECORD_KINDS:
+        raise ValueError(f"'{kind}' is no kind of record; there are {', '.join(RECORD_KINDS)}")
+    return namespace("records", "v1", kind)
+
+
+def _decision(entry: Entry) -> dict[str, Any] | None:
+    value = _object(entry)
+    return None if value is None else {**value, "origin": entry.origin}
+
+
+def _object(entry: Entry | None) -> dict[str, Any] | None:
+    """The entry's value where it is a JSON object; anything else counts as missing."""
+    if entry is None:
+        return None
+    try:
+        value = json.loads(entry.value)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _parsed(value: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return {"damaged": True}
+    return parsed if isinstance(parsed, dict) else {"value": parsed}
