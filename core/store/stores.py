@@ -62,17 +62,18 @@ class DecisionStore:
         self._database = database
 
     def load(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
     ) -> dict[str, Any] | None:
         """The stored decision, with `"origin"` "local" or "imported" in it, or None."""
-        entry = self._database.get(decisions_namespace(device_id, tuner, level), to_text(key_json), checksum)
+        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
         return _decision(entry) if entry else None
 
-    def version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any) -> int:
-        """What `save` wants as `began_at_row_version`: taken when a tuning begins. 0: nothing is stored."""
-        return self._database.version(
-            decisions_namespace(device_id, tuner, level), to_text(key_json), checksum
-        )
+    def row_version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> int | None:
+        """What `save` wants as `began_at_row_version`, taken when a tuning begins; None: nothing is
+        stored.
+        """
+        place = decisions_namespace(device_id, tuner, level)
+        return self._database.version(place, key_json, checksum) or None
 
     def save(
         self,
@@ -80,38 +81,31 @@ class DecisionStore:
         level: str,
         device_id: str,
         checksum: str,
-        key_json: Any,
+        key_json: str,
         decision_json: Mapping[str, Any],
         *,
-        began_at_row_version: int | None = None,
+        began_at_row_version: int | None,
     ) -> dict[str, Any]:
         """Store a decision, whole, in one transaction, and return the one that stands.
 
-        It replaces what stood when its tuning began; of two processes that tuned the key at the same time the
-        first to commit stays. None as version replaces whatever there is.
+        It replaces what stood when its tuning began; of two processes that tuned the key at the same time
+        the first to commit stays.
         """
-        value = {key: decision_json[key] for key in decision_json if key != "origin"}
-        entry = Entry(
-            decisions_namespace(device_id, tuner, level),
-            to_text(key_json),
-            checksum,
-            to_text(value),
-            origin=IMPORTED if decision_json.get("origin") == IMPORTED else LOCAL,
-        )
-        return _decision(self._database.put(entry, began_at_row_version)) or dict(decision_json)
+        value = {name: decision_json[name] for name in decision_json if name != "origin"}
+        origin = IMPORTED if decision_json.get("origin") == IMPORTED else LOCAL
+        place = decisions_namespace(device_id, tuner, level)
+        entry = Entry(place, key_json, checksum, to_text(value), origin)
+        return _decision(self._database.put(entry, began_at_row_version or 0)) or dict(decision_json)
 
-    def others(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any
-    ) -> list[dict[str, Any]]:
-        """Decisions for this key made among other lists of candidates, newest first: evidence to build on."""
+    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> list[dict[str, Any]]:
+        """Decisions for this key among any list of candidates, newest first: evidence to build on."""
         entries = self._database.find(decisions_namespace(device_id, tuner, level))
-        key = to_text(key_json)
-        found = [_decision(entry) for entry in entries if entry.key == key and entry.checksum != checksum]
-        return [decision for decision in reversed(found) if decision is not None]
+        found = [_decision(entry) for entry in reversed(entries) if entry.key == key_json]
+        return [decision for decision in found if decision is not None]
 
-    def forget(self, tuner: str, level: str, device_id: str, checksum: str, key_json: Any) -> bool:
+    def forget(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
         """Remove a decision (its winner faulted); True when there was one."""
-        entry = self._database.get(decisions_namespace(device_id, tuner, level), to_text(key_json), checksum)
+        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
         return entry is not None and self._database.delete([entry]) > 0
 
     def claim(
@@ -120,9 +114,9 @@ class DecisionStore:
         level: str,
         device_id: str,
         checksum: str,
-        key_json: Any,
+        key_json: str,
         *,
-        began_at_row_version: int,
+        began_at_row_version: int | None,
         wait_s: float = CLAIM_WAIT_S,
     ) -> Claim:
         """Claim a key before tuning it, so that of several processes one tunes it and the others wait.
@@ -131,11 +125,9 @@ class DecisionStore:
         `began_at_row_version` comes back in the claim.
         """
         place = (tuner, level, device_id, checksum, key_json)
-        name = to_text(["decision", *place])
-        lock = self._database.lock(name, wait_s)
-        changed = self.version(*place) != began_at_row_version
-        decision = self.load(*place) if changed else None
-        return Claim(lock.owned, decision, lock)
+        lock = self._database.lock(to_text(["decision", *place]), wait_s)
+        changed = self.row_version(*place) != began_at_row_version
+        return Claim(lock.owned, self.load(*place) if changed else None, lock)
 
 
 class ProbeStore:

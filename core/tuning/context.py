@@ -67,6 +67,21 @@ class Prover(Protocol):
         """Held while samples are taken, so that workers don't disturb them."""
 
 
+class Claim(Protocol):
+    """The right to tune a key, or the decision that made it needless."""
+
+    @property
+    def decision(self) -> dict[str, Any] | None:
+        """What another process decided meanwhile, as `load` gives it; None: tune."""
+
+
+@dataclass(frozen=True)
+class FreeClaim:
+    """A claim with nobody to wait for."""
+
+    decision: dict[str, Any] | None = None
+
+
 class DecisionStore(Protocol):
     """Decisions that outlive the process, as JSON data under (tuner, level, device, checksum, key)."""
 
@@ -88,6 +103,17 @@ class DecisionStore(Protocol):
         """Stores a decision, unless another was since `began_at_row_version`. Returns the one that stands."""
 
 
+    def claim(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str, *,
+        began_at_row_version: int | None,
+    ) -> AbstractContextManager[Claim]:
+        """Held while a key is tuned and saved: of several processes one tunes it, the others wait here.
+
+        Waits a bounded time. What another process decided since `began_at_row_version` comes back in
+        the claim, and nothing is left to tune.
+        """
+
+
 class NoStore:
     """Keeps nothing: decisions live in this process only."""
 
@@ -107,6 +133,12 @@ class NoStore:
         decision_json: dict[str, Any], *, began_at_row_version: int | None,
     ) -> dict[str, Any]:
         return decision_json
+
+    def claim(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str, *,
+        began_at_row_version: int | None,
+    ) -> AbstractContextManager[Claim]:
+        return nullcontext(FreeClaim())
 
 
 class NoProver:
