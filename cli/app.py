@@ -19,6 +19,8 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "keys": Entry("Looking", "keys"),
+    "plan": Entry("Looking", "plan"),
     "version": Entry("About rooftune", "version"),
 }
 """The commands as `tune --help` lists them. Adding one is a line here and a file beside this one."""

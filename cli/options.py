@@ -5,9 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+if TYPE_CHECKING:
+    from rooftune.config import Config
+    from rooftune.matmul.problem import Elem
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,17 @@ class Common:
     level: str | None = None
     config: str | None = None
     json: bool = False
+
+    def settings(self, precision: str | None = None) -> Config:
+        """The configuration in force, these options applied; what is odd about it is said on stderr."""
+        from rooftune.config import load_config
+
+        from .render import warn
+
+        config = load_config(self.config)
+        for warning in config.warnings:
+            warn(warning)
+        return config.override(level=self.level, environment=self.environment, f32_precision=precision)
 
 
 _COMMON: dict[str, Any] = {
@@ -111,3 +126,14 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option("--precision", metavar="HOW", help="For f32: full, or tf32 for reduced-precision units."),
 ]
+
+
+def parse_elem(dtype: str, precision: str | None) -> Elem:
+    """The element type of --dtype, checked against --precision."""
+    from rooftune.errors import UsageError
+    from rooftune.matmul.problem import Elem
+
+    elem = Elem.parse(dtype)
+    if precision == "tf32" and elem is not Elem.F32:
+        raise UsageError(f"--precision tf32 is for f32, not {elem}", hint="Leave --precision out.")
+    return elem

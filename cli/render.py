@@ -49,6 +49,14 @@ def print_lines(lines: Iterable[str]) -> None:
         print(line)
 
 
+def wrapped(line: str, indent: str = "") -> list[str]:
+    """A line of prose, folded between words at the terminal's width; not folded for a pipe."""
+    import textwrap
+
+    width = max(_console(stderr=False).width, 20)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False) or [""]
+
+
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
 ) -> None:

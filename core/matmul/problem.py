@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from ..errors import UnsupportedError, UsageError
+from ..errors import DtypeError, UnsupportedError, UsageError
 
 
 class Elem(str, Enum):
@@ -24,6 +24,15 @@ class Elem(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+    @classmethod
+    def parse(cls, text: str) -> Elem:
+        """An element type from its name here or numpy's: f32 or float32. Raises DtypeError."""
+        name = text.strip().lower()
+        short = name.replace("bfloat", "bf").replace("float", "f")
+        if short not in {elem.value for elem in cls}:
+            raise DtypeError(f"'{text}' is not an element type", hint="Types are f32, f64, f16 and bf16.")
+        return cls(short)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

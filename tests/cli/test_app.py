@@ -51,7 +51,7 @@ def test_no_command_at_all_shows_the_help_and_is_bad_usage(capsys):
 
 
 def test_a_mistyped_command_names_the_nearest(capsys):
-    code, _, err = run(capsys, "verson")
+    code, _, err = run(capsys, "verzion")
     assert code == 2
     assert "Did you mean 'version'?" in err
 
