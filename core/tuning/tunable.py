@@ -75,7 +75,7 @@ class TunableSet:
         self.check: Callable[[Any, Any], object] | None = None
         self.floor: Callable[[Any, Any, Tunable], float | None] | None = None
         self._tunables: list[Tunable] = []
-        self._checksum = ""
+        self._checksum = self._fingerprint = ""
 
     def with_tunable(self, tunable: Tunable) -> TunableSet:
         """Adds a candidate; its index is the number of those before it. Names must differ."""
@@ -85,7 +85,7 @@ class TunableSet:
                 hint="Decisions are stored by name: names must differ.",
             )
         self._tunables.append(tunable)
-        self._checksum = ""
+        self._checksum = self._fingerprint = ""
         return self
 
     def with_bounds(self, bounds: Callable[[Any, Any], Bounds | None]) -> TunableSet:
@@ -119,6 +119,13 @@ class TunableSet:
         if not self._checksum:
             self._checksum = separated_hash(*(tunable.name for tunable in self._tunables))
         return self._checksum
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash over the candidates' digests in order: the same code, not only the same names."""
+        if not self._fingerprint:
+            self._fingerprint = separated_hash(*(tunable.digest for tunable in self._tunables))
+        return self._fingerprint
 
     def __len__(self) -> int:
         return len(self._tunables)

@@ -1,0 +1,348 @@
+"""Tuning one key: which candidates are measured, in which rounds, and the decision that comes of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError, WorkError
+from .bounds import CLOCK_NOISE, Bounds
+from .context import TuningClient, TuningContext, Verdict
+from .decision import Check, Decision, Evidence, OutcomeKind, Timings, utc_now
+from .events import Event, reason_of
+from .level import Level
+from .plan import make_plan
+from .reuse import Reuse
+from .schedule import Contender, RoundResult, Standing, State, run_round
+from .ties import TieBreak
+from .tunable import TunableSet, key_text
+
+_OUTCOMES: dict[State, OutcomeKind] = {
+    State.LIVE: "measured",
+    State.DROPPED: "dropped",
+    State.UNSUPPORTED: "unsupported",
+    State.DISQUALIFIED: "error",
+}
+
+
+class ProofFailed(Exception):
+    """A candidate was shown to be wrong, or its proof did not end; the message says which."""
+
+
+class FaultWhileTuning(DeviceFaultError):
+    """A candidate lost the device while it was measured. `decision` is bad and says so."""
+
+    def __init__(self, message: str, *, hint: str, decision: Decision) -> None:
+        super().__init__(message, hint=hint)
+        self.decision = decision
+
+
+def tune_key(
+    client: TuningClient, context: TuningContext, tuner: str, tunables: TunableSet, key: Any, inputs: Any,
+    reuse: Reuse,
+) -> Decision:
+    """Measures what must be measured for this key and decides.
+
+    Raises WorkError when no candidate ran, OutOfMemoryError when memory was the reason, and
+    FaultWhileTuning when a candidate lost the device.
+    """
+    contest = Contest(client, context, tuner, tunables, key, inputs)
+    contest.probe()
+    return contest.decide(reuse)
+
+
+def single_decision(
+    client: TuningClient, context: TuningContext, tuner: str, tunables: TunableSet, key: Any
+) -> Decision:
+    """The decision for a set of one candidate: it wins, and nothing is measured."""
+    contest = Contest(client, context, tuner, tunables, key, None)
+    contest.evidence[0] = contest.blank(0, "skipped", "the only candidate")
+    return contest.decision(0)
+
+
+@dataclass
+class Contest:
+    """One key's tuning under way."""
+
+    client: TuningClient
+    context: TuningContext
+    tuner: str
+    tunables: TunableSet
+    key: Any
+    inputs: Any
+    measuring_inputs: Any = None
+    bounds: Bounds | None = None
+    limit_s: float | None = None
+    evidence: dict[int, Evidence] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    checks: dict[int, Check] = field(default_factory=dict)
+    spent_s: dict[str, float] = field(default_factory=dict)
+    short_circuit: bool = False
+    tie_break: TieBreak | None = None
+    memory_error: OutOfMemoryError | None = None
+
+    # What is good enough
+
+    def probe(self) -> None:
+        """Asks for the bounds, which may have to be measured first."""
+        if self.tunables.bounds is None:
+            return
+        self.context.progress("probe", 0, 1)
+        with self.timed("probe_s"):
+            try:
+                self.bounds = self.tunables.bounds(self.key, self.inputs)
+            except (MeasurementError, OutOfMemoryError) as error:
+                self.context.warn(f"the peaks can't be probed, so nothing stops early: {reason_of(error)}")
+        self.context.progress("probe", 1, 1)
+        if self.bounds is not None and self.context.level is not Level.FULL:
+            self.limit_s = self.bounds.limit_s
+
+    # Rounds
+
+    def decide(self, reuse: Reuse) -> Decision:
+        self.evidence.update(reuse.barred)
+        plan = [[entry.index for entry in entries] for entries in make_plan(self.tunables.tunables, self.key)]
+        winner = self.from_old_evidence(reuse, plan)
+        if winner is None:
+            winner = self.from_scratch(plan)
+        if winner is None:
+            raise self.nothing_ran()
+        self.report_defects()
+        return self.decision(winner)
+
+    def from_scratch(self, plan: list[list[int]]) -> int | None:
+        """Round after round, until one has a winner."""
+        for indexes in plan:
+            winner = self.play([index for index in indexes if not self.is_out(index)])
+            if winner is not None:
+                return winner
+        return None
+
+    def from_old_evidence(self, reuse: Reuse, plan: list[list[int]]) -> int | None:
+        """Measures only what is new, against the old best. None when that gave no winner."""
+        leader = reuse.leader
+        turn = next((turn for turn, indexes in enumerate(plan) if leader in indexes), None)
+        if leader is None or turn is None:
+            return None
+        asked = [index for indexes in plan[: turn + 1] for index in indexes]
+        newcomers = [index for index in asked if index not in reuse.known and index not in self.evidence]
+        self.evidence = {**reuse.known, **self.evidence}
+        winner = self.play([*newcomers, leader]) if newcomers else leader
+        if winner is None:
+            self.evidence = {i: e for i, e in self.evidence.items() if not e.kept or i in reuse.barred}
+        return winner
+
+    def is_out(self, index: int) -> bool:
+        known = self.evidence.get(index)
+        return known is not None and known.outcome in ("error", "fault", "unsupported")
+
+    def play(self, indexes: list[int]) -> int | None:
+        """Measures candidates against one another until one of them wins or all are disqualified.
+
+        Dropped candidates never win a round. Should every survivor be disqualified, those dropped
+        or never reached are measured anew, against one another.
+        """
+        while indexes:
+            result = self.measure(indexes)
+            winner = next((s.index for s in result.ranking if self.output_holds(s.index)), None)
+            if winner is not None:
+                first = result.ranking[0].index == winner
+                self.short_circuit, self.tie_break = result.short_circuit, result.tie_break if first else None
+                return winner
+            indexes = [index for index in indexes if not self.is_out(index)]
+        return None
+
+    def measure(self, indexes: list[int]) -> RoundResult:
+        settings, level = self.context.settings, self.context.level
+        result = run_round(
+            list(self.contenders(indexes)),
+            settings,
+            self.limit_s if self.context.short_circuit else None,
+            may_drop=level is not Level.FULL,
+            hold=self.hold,
+            progress=lambda done, total: self.context.progress("measure", done, total),
+        )
+        self.spend("measure_s", result.measure_s)
+        self.events += result.events
+        for standing in result.standings:
+            self.note(standing)
+        return result
+
+    def contenders(self, indexes: list[int]) -> Iterator[Contender]:
+        with self.timed("prove_s"):
+            candidates = {index: self.tunables[index] for index in sorted(indexes)}
+            verdicts = self.context.prover.prove(candidates, self.key, self.inputs)
+        if self.measuring_inputs is None:
+            self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
+        for index in indexes:
+            yield Contender(
+                index, self.tunables[index].name, self.sampler(index), self.preparer(index, verdicts),
+                self.floor(index),
+            )
+
+    def hold(self) -> ExitStack:
+        """The device for us alone, and proof workers at rest."""
+        stack = ExitStack()
+        stack.enter_context(self.context.prover.paused())
+        stack.enter_context(self.client.exclusive())
+        return stack
+
+    # One candidate
+
+    def sampler(self, index: int) -> Callable[[int], float]:
+        tunable = self.tunables[index]
+
+        def sample(repeats: int) -> float:
+            try:
+                return self.client.sample(lambda: tunable.fn(self.measuring_inputs), repeats)
+            except DeviceFaultError as error:
+                raise self.fault(index, error) from error
+
+        return sample
+
+    def preparer(self, index: int, verdicts: Mapping[int, Verdict]) -> Callable[[], None]:
+        tunable = self.tunables[index]
+
+        def prepare() -> None:
+            with self.timed("prove_s"):
+                verdict = verdicts.get(index, Verdict(None))
+            self.heed(index, verdict)
+            if tunable.prepare is None:
+                return
+            with self.timed("compile_s"):
+                tunable.prepare(self.measuring_inputs)
+
+        return prepare
+
+    def heed(self, index: int, verdict: Verdict) -> None:
+        if verdict.unsupported:
+            raise UnsupportedError(verdict.reason)
+        if verdict.passed is None:
+            return
+        self.checks[index] = Check(self.tunables[index].name, verdict.passed, verdict.reason)
+        if not verdict.passed:
+            raise ProofFailed(verdict.reason or "its proof failed")
+
+    def floor(self, index: int) -> Callable[[], float | None]:
+        floor = self.tunables.floor
+        if floor is None:
+            return lambda: None
+        return lambda: floor(self.key, self.inputs, self.tunables[index])
+
+    def output_holds(self, index: int) -> bool:
+        """Looks at a contender's output once more: a kernel may be right at first and wrong later."""
+        check, tunable = self.tunables.check, self.tunables[index]
+        if check is None:
+            return True
+        try:
+            output = tunable.fn(self.measuring_inputs)
+            self.client.sync()
+            check(self.measuring_inputs, output)
+        except DeviceFaultError as error:
+            raise self.fault(index, error) from error
+        except Exception as error:
+            reason = f"its output after the last sample is wrong: {reason_of(error)}"
+            self.checks[index] = Check(tunable.name, False, reason)
+            self.evidence[index] = replace(self.evidence[index], outcome="error", reason=reason)
+            self.events.append(Event("Disqualified", tunable.name, reason))
+            return False
+        self.checks.setdefault(index, Check(tunable.name, True))
+        return True
+
+    # Evidence
+
+    def note(self, standing: Standing) -> None:
+        if isinstance(standing.error, OutOfMemoryError):
+            self.memory_error = standing.error
+        outcome = _OUTCOMES.get(standing.state, "skipped")
+        if outcome == "skipped" and standing.index in self.evidence:
+            return
+        self.evidence[standing.index] = replace(
+            self.blank(standing.index, outcome, standing.reason),
+            samples=tuple(standing.samples.values), repeats=standing.repeats,
+        )
+
+    def blank(self, index: int, outcome: OutcomeKind, reason: str) -> Evidence:
+        tunable = self.tunables[index]
+        return Evidence(index, tunable.name, tunable.digest, outcome, reason=reason)
+
+    def report_defects(self) -> None:
+        """A median below the roofline means that a peak was probed too low: said, never corrected here."""
+        for evidence in self.evidence.values():
+            median_s = evidence.median_s
+            if self.bounds is None or median_s is None or not self.bounds.exceeded_by(median_s):
+                continue
+            share = self.bounds.share(median_s)
+            self.events.append(Event("RooflineExceeded", evidence.name, share))
+            self.context.warn(
+                f"{evidence.name} ran at {share:.2f} times the roofline, more than clock noise "
+                f"({CLOCK_NOISE:.0%}) explains: a peak of {self.client.device_name} was probed too low"
+            )
+
+    def decision(self, index: int, bad: str = "") -> Decision:
+        unknown = [
+            self.blank(other, "skipped", "never tried")
+            for other in range(len(self.tunables))
+            if other not in self.evidence
+        ]
+        evidence = sorted([*self.evidence.values(), *unknown], key=lambda e: e.index)
+        return Decision(
+            key=json.loads(key_text(self.key)), index=index, evidence=tuple(evidence), tuner=self.tuner,
+            checksum=self.tunables.checksum, level=str(self.context.level), device_id=self.client.device_id,
+            device=self.client.device_name, environment=self.context.environment, at=utc_now(),
+            bounds=self.bounds, limit_s=self.limit_s, short_circuit=self.short_circuit,
+            tie_break=self.tie_break, events=tuple(self.events),
+            checks=tuple(self.checks[i] for i in sorted(self.checks)), timings=Timings(**self.spent_s),
+            bad=bad,
+        )
+
+    # When it goes wrong
+
+    def fault(self, index: int, error: DeviceFaultError) -> FaultWhileTuning:
+        name = self.tunables[index].name
+        reason = fault_reason(name, error)
+        self.evidence[index] = self.blank(index, "fault", reason)
+        return FaultWhileTuning(reason, hint=FAULT_HINT, decision=self.decision(index, bad=reason))
+
+    def nothing_ran(self) -> WorkError:
+        if self.memory_error is not None:
+            return OutOfMemoryError(
+                f"no candidate has enough memory on {self.client.device_name}: {self.memory_error}",
+                hint="Free memory on the device or make the problem smaller. Nothing stored was discarded.",
+            )
+        reasons = [f"{e.name}: {e.reason}" for e in self.evidence.values() if e.outcome in ("error", "fault")]
+        refused = sum(e.outcome == "unsupported" for e in self.evidence.values())
+        told = "; ".join([*reasons[:3], *([f"{refused} refused the problem"] if refused else [])])
+        device, count = self.client.device_name, len(self.tunables)
+        return WorkError(
+            f"none of {count} candidates ran on {device}: {told or 'none is meant for this key'}",
+            hint="The reasons above are the candidates' own. Another device, type or shape may work.",
+        )
+
+    # Time
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spend(name, time.perf_counter() - start)
+
+    def spend(self, name: str, seconds: float) -> None:
+        self.spent_s[name] = self.spent_s.get(name, 0.0) + seconds
+
+
+FAULT_HINT = (
+    "Nothing more can run on this device in this process. The next process tunes again without the candidate."
+)
+
+
+def fault_reason(name: str, error: BaseException) -> str:
+    """One sentence that names the candidate that lost the device."""
+    return f"candidate {name} faulted while running: {reason_of(error)}"
+

@@ -1,0 +1,26 @@
+"""What happened while tuning, for people and scripts; nothing looks decisions up by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import MeasurementError, RooftuneError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Event:
+    """`kind` happened to the candidate `name`; `value` is plain JSON data: seconds, a reason, details."""
+
+    kind: str
+    name: str
+    value: Any = None
+
+
+def reason_of(error: BaseException) -> str:
+    """An error as one reason in words; errors that are not ours keep their type's name."""
+    text = str(error).strip()
+    if isinstance(error, (RooftuneError, UnsupportedError, MeasurementError)) and text:
+        return text
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name

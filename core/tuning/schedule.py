@@ -1,0 +1,374 @@
+"""Sampling one round: who is measured when, who is dropped, when to stop, and who wins.
+
+First pass, candidate by candidate: warm up, take one sample, and stop everything if that candidate
+shows to be inside the limit. Then one sample for each live candidate, interleaved, so that a change
+of the machine's speed hits all of them, until nothing more is to be learnt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import Enum
+from math import ceil, isfinite
+
+from ..errors import DeviceFaultError, MeasurementError, UnsupportedError
+from .events import Event, reason_of
+from .samples import BenchSettings, Samples
+from .ties import TieBreak, paired_verdict
+
+LEAST_WINDOW_S = 100e-6
+"""Executions summed into one sample last this long: the window of one tiny kernel is noise."""
+
+MOST_REPEATS = 64
+HOPELESS_FACTOR = 10.0
+"""After the first pass a candidate slower than this many times the best is dropped at once."""
+
+SURVIVOR_FLOOR = 2
+TIE_SAMPLES = 20
+PLAIN_WARM_UPS = 3
+"""Warm-ups of a candidate when sampling is not adaptive."""
+
+
+class State(Enum):
+    """How a contender stands in its round."""
+
+    WAITING = "waiting"
+    LIVE = "live"
+    DROPPED = "dropped"
+    SKIPPED = "skipped"
+    UNSUPPORTED = "unsupported"
+    DISQUALIFIED = "disqualified"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A candidate in a round.
+
+    `sample(repeats)` gives device seconds per execution. `prepare()` proves and compiles it, while the
+    device is not held. Either raises UnsupportedError to be passed over, anything else to be
+    disqualified. `floor_s()` gives seconds it certainly needs, or None.
+    """
+
+    index: int
+    name: str
+    sample: Callable[[int], float]
+    prepare: Callable[[], object] = lambda: None
+    floor_s: Callable[[], float | None] = lambda: None
+
+
+@dataclass
+class Standing:
+    """A contender, its samples so far, and why it is out if it is."""
+
+    contender: Contender
+    samples: Samples = field(default_factory=Samples)
+    repeats: int = 1
+    state: State = State.WAITING
+    reason: str = ""
+    error: Exception | None = None
+
+    @property
+    def index(self) -> int:
+        return self.contender.index
+
+    @property
+    def name(self) -> str:
+        return self.contender.name
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Smallest median first; equal: lowest index."""
+        return self.samples.median, self.index
+
+
+@dataclass
+class RoundResult:
+    """The survivors, the one to win first, and what happened to everybody."""
+
+    ranking: list[Standing]
+    standings: list[Standing]
+    events: list[Event]
+    short_circuit: bool
+    tie_break: TieBreak | None
+    measure_s: float
+
+    @property
+    def winner(self) -> Standing | None:
+        return self.ranking[0] if self.ranking else None
+
+
+Hold = Callable[[], AbstractContextManager[object]]
+
+
+def run_round(
+    contenders: Sequence[Contender],
+    settings: BenchSettings,
+    limit_s: float | None = None,
+    *,
+    may_drop: bool = True,
+    hold: Hold = nullcontext,
+    clock: Callable[[], float] = time.perf_counter,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> RoundResult:
+    """Measures contenders against one another and ranks the survivors.
+
+    `limit_s` is the time good enough to stop at, None for none. `may_drop=False` keeps slow ones to the
+    end. `hold()` keeps the device for one's own while samples are taken; `progress(done, total)` is
+    called outside it. Any error disqualifies its candidate; only DeviceFaultError ends the round, since
+    nothing runs on that device afterwards.
+    """
+    if not settings.adaptive:
+        limit_s, may_drop = None, False
+    standings = [Standing(contender) for contender in sorted(contenders, key=lambda c: c.index)]
+    race = _Race(standings, settings, limit_s, may_drop, hold, clock, progress)
+    race.first_pass()
+    if not race.short_circuit:
+        race.rounds()
+    return RoundResult(
+        race.ranking(), standings, race.events, race.short_circuit is not None, race.tie, race.spent_s
+    )
+
+
+@dataclass
+class _Race:
+    standings: list[Standing]
+    settings: BenchSettings
+    limit_s: float | None
+    may_drop: bool
+    hold: Hold
+    clock: Callable[[], float]
+    progress: Callable[[int, int], object]
+    events: list[Event] = field(default_factory=list)
+    short_circuit: Standing | None = None
+    tie: TieBreak | None = None
+    tie_winner: Standing | None = None
+    held_s: float = 0.0
+    held_since: float | None = None
+
+    # Who is where
+
+    @property
+    def live(self) -> list[Standing]:
+        return [standing for standing in self.standings if standing.state is State.LIVE]
+
+    def ranking(self) -> list[Standing]:
+        if self.short_circuit:
+            return [self.short_circuit]
+        survivors = sorted(self.live, key=lambda standing: standing.rank)
+        if self.tie_winner in survivors:
+            survivors.sort(key=lambda standing: standing is not self.tie_winner)
+        return survivors
+
+    # Time
+
+    @property
+    def spent_s(self) -> float:
+        """Time spent measuring; waiting for the device, proofs and compilers is not in it."""
+        since = 0.0 if self.held_since is None else self.clock() - self.held_since
+        return self.held_s + since
+
+    @property
+    def out_of_time(self) -> bool:
+        return self.spent_s >= self.settings.budget_s
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        with self.hold():
+            self.held_since = self.clock()
+            try:
+                yield
+            finally:
+                self.held_s, self.held_since = self.spent_s, None
+
+    # First pass
+
+    def first_pass(self) -> None:
+        for done, standing in enumerate(self.standings):
+            self.progress(done, len(self.standings))
+            if self.cannot_win(standing) or not self.prepared(standing):
+                continue
+            with self.measuring():
+                self.enter(standing)
+            if self.short_circuit:
+                break
+        self.progress(len(self.standings), len(self.standings))
+
+    def cannot_win(self, standing: Standing) -> bool:
+        floor_s = standing.contender.floor_s() if self.may_drop and self.live else None
+        leader = min(self.live, key=lambda live: live.samples.best, default=None)
+        if floor_s is None or leader is None or floor_s < leader.samples.best:
+            return False
+        reason = f"needs at least {floor_s:.3g} s; {leader.name} took {leader.samples.best:.3g} s"
+        self.retire(standing, State.SKIPPED, reason)
+        return True
+
+    def prepared(self, standing: Standing) -> bool:
+        try:
+            standing.contender.prepare()
+        except Exception as error:
+            self.disqualify(standing, error)
+            return False
+        return True
+
+    def enter(self, standing: Standing) -> None:
+        standing.state = State.LIVE
+        if self.warmed_up(standing) and self.take_first_sample(standing):
+            self.try_short_circuit(standing)
+
+    def warmed_up(self, standing: Standing) -> bool:
+        for _ in range(1 if self.settings.adaptive else PLAIN_WARM_UPS):
+            window_s = self.measure(standing, 1)
+            if window_s is None:
+                return False
+            standing.repeats = _repeats_for(window_s)
+        return True
+
+    def take_first_sample(self, standing: Standing) -> bool:
+        """A sample far shorter than the warm-up promised was a warm-up still, and is taken anew."""
+        seconds = self.measure(standing, standing.repeats)
+        if seconds is not None and 2 * standing.repeats * seconds < LEAST_WINDOW_S:
+            promised, standing.repeats = standing.repeats, _repeats_for(seconds)
+            if standing.repeats > promised:
+                seconds = self.measure(standing, standing.repeats)
+        return self.keep(standing, seconds)
+
+    def try_short_circuit(self, standing: Standing) -> None:
+        """Samples a candidate that lies inside the limit until enough samples do, or one does not."""
+        limit_s, wanted = self.limit_s, self.settings.short_circuit_samples
+        if limit_s is None or wanted > self.settings.max_samples:
+            return
+        while standing.samples.values[-1] <= limit_s:
+            if len(standing.samples) >= wanted:
+                self.stop_with(standing)
+                return
+            if not self.take_sample(standing):
+                return
+
+    # Rounds
+
+    def rounds(self) -> None:
+        with self.measuring():
+            self.review()
+            while not self.finished():
+                self.sample_each()
+                self.review()
+            if not self.short_circuit:
+                self.break_tie()
+
+    def sample_each(self) -> None:
+        for standing in self.live:
+            if self.out_of_time:
+                return
+            if len(standing.samples) < self.settings.max_samples:
+                self.take_sample(standing)
+
+    def review(self) -> None:
+        """Between two rounds: is one good enough, and who is too slow to go on?"""
+        if self.limit_s is not None:
+            enough = self.settings.short_circuit_samples
+            inside = [s for s in self.live if s.samples.inside(self.limit_s) >= enough]
+            if inside:
+                self.stop_with(min(inside, key=lambda standing: standing.rank))
+                return
+        if self.may_drop and self.live:
+            self.drop_hopeless()
+            self.drop_slow()
+
+    def drop_hopeless(self) -> None:
+        bar_s = HOPELESS_FACTOR * min(standing.samples.best for standing in self.live)
+        for standing in self.live:
+            if standing.samples.best > bar_s:
+                self.retire(standing, State.DROPPED, f"more than {HOPELESS_FACTOR:g} times the best")
+
+    def drop_slow(self) -> None:
+        """Compares minima, so that one slow outlier drops nobody."""
+        factor = self.settings.speed_factor
+        bar_s = factor * min(standing.samples.best for standing in self.live)
+        known = [s for s in self.live if len(s.samples) >= self.settings.min_samples]
+        slow = [standing for standing in known if standing.samples.best > bar_s]
+        spare = max(len(self.live) - SURVIVOR_FLOOR, 0)
+        slow.sort(key=lambda standing: standing.samples.best, reverse=True)
+        for standing in slow[:spare]:
+            self.retire(standing, State.DROPPED, f"more than {factor:g} times the best")
+
+    def finished(self) -> bool:
+        live, settings = self.live, self.settings
+        if not live or self.short_circuit or self.out_of_time:
+            return True
+        if all(len(standing.samples) >= settings.max_samples for standing in live):
+            return True
+        if not settings.adaptive or min(len(standing.samples) for standing in live) < settings.min_samples:
+            return False
+        return len(live) == 1 or all(
+            s.samples.converged or len(s.samples) >= settings.max_samples for s in live
+        )
+
+    # Ties
+
+    def break_tie(self) -> None:
+        """While the two best are closer than their own spread, paired samples decide: A B B A …"""
+        survivors = self.ranking()
+        if not self.settings.adaptive or len(survivors) < 2:
+            return
+        first, second = survivors[:2]
+        differences: list[float] = []
+        while 2 * len(differences) < TIE_SAMPLES and _too_close(first, second) and not self.out_of_time:
+            order = (first, second) if len(differences) % 2 == 0 else (second, first)
+            if not all(self.take_sample(standing) for standing in order):
+                return
+            differences.append(first.samples.values[-1] - second.samples.values[-1])
+        if not differences:
+            return
+        even = first.index < second.index
+        self.tie = paired_verdict(differences, first.name, second.name, first_wins_even=even)
+        self.tie_winner = first if self.tie.winner == first.name else second
+        self.events.append(Event("TieBreak", self.tie.winner, self.tie.to_json()))
+
+    # One measurement
+
+    def take_sample(self, standing: Standing) -> bool:
+        return self.keep(standing, self.measure(standing, standing.repeats))
+
+    def keep(self, standing: Standing, seconds: float | None) -> bool:
+        if seconds is None:
+            return False
+        standing.samples.add(seconds)
+        self.events.append(Event("TuningStep", standing.name, seconds))
+        return True
+
+    def measure(self, standing: Standing, repeats: int) -> float | None:
+        try:
+            seconds = standing.contender.sample(repeats)
+            if not isfinite(seconds) or seconds <= 0:
+                raise MeasurementError(f"the device reported a window of {seconds} s")
+        except DeviceFaultError:
+            raise
+        except Exception as error:
+            self.disqualify(standing, error)
+            return None
+        return seconds
+
+    def stop_with(self, standing: Standing) -> None:
+        self.short_circuit = standing
+        self.events.append(Event("ShortCircuit", standing.name))
+
+    def disqualify(self, standing: Standing, error: Exception) -> None:
+        standing.error = error
+        unsupported = isinstance(error, UnsupportedError)
+        self.retire(standing, State.UNSUPPORTED if unsupported else State.DISQUALIFIED, reason_of(error))
+
+    def retire(self, standing: Standing, state: State, reason: str) -> None:
+        standing.state, standing.reason = state, reason
+        self.events.append(Event(state.value.capitalize(), standing.name, reason))
+
+
+def _repeats_for(window_s: float) -> int:
+    return min(max(ceil(LEAST_WINDOW_S / window_s), 1), MOST_REPEATS)
+
+
+def _too_close(first: Standing, second: Standing) -> bool:
+    gap_s = abs(first.samples.median - second.samples.median)
+    return gap_s < max(first.samples.iqr, second.samples.iqr)

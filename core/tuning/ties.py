@@ -1,0 +1,46 @@
+"""Deciding between two candidates whose medians are closer than their own spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import comb
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TieBreak:
+    """How a tie was broken: by how many pairs, by how many seconds, and how sure that is.
+
+    `confidence` runs from 0 (a coin toss) to 1: one minus the chance that two equally fast
+    candidates differ in at least so many pairs to one side.
+    """
+
+    winner: str
+    loser: str
+    pairs: int
+    difference_s: float
+    confidence: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def paired_verdict(
+    differences_s: Sequence[float], first: str, second: str, *, first_wins_even: bool
+) -> TieBreak:
+    """Decides on the sign of the median of `first` minus `second`, both measured in one pair."""
+    middle = median(differences_s)
+    first_wins = middle < 0 or (middle == 0 and first_wins_even)
+    winner, loser = (first, second) if first_wins else (second, first)
+    return TieBreak(winner, loser, len(differences_s), abs(middle), sign_confidence(differences_s))
+
+
+def sign_confidence(differences_s: Sequence[float]) -> float:
+    """One minus the two-sided sign test's p; pairs without a difference say nothing."""
+    faster = sum(difference < 0 for difference in differences_s)
+    slower = sum(difference > 0 for difference in differences_s)
+    pairs, majority = faster + slower, max(faster, slower)
+    tail = sum(comb(pairs, count) for count in range(majority, pairs + 1)) / 2**pairs
+    return 1 - min(1.0, 2 * tail)

@@ -1,0 +1,373 @@
+"""The tuner: which candidate serves a call, from memory, from the store, or by measuring.
+
+A key is tuned once, however many threads meet it. A stored winner that can't run never fails a call
+that another candidate can serve.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ..errors import DeviceFaultError, OutOfMemoryError, UnsupportedError, UsageError, WorkError
+from .contest import FAULT_HINT, FaultWhileTuning, fault_reason, single_decision, tune_key
+from .context import TuningClient, TuningContext, default_context
+from .decision import Decision
+from .events import reason_of
+from .plan import make_plan
+from .reuse import reuse_from
+from .tunable import Tunable, TunableSet, key_text
+
+Source = Literal["tuned", "disk", "memory"]
+Client = TypeVar("Client", bound=TuningClient)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The decision for a call and where it came from; `note` says why a stored one was not used."""
+
+    decision: Decision
+    source: Source
+    tunable: Tunable
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a decision in memory is for. The key counts by its canonical JSON."""
+
+    device_id: str
+    environment: str
+    level: str
+    checksum: str
+    fingerprint: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call's operands, and the slot its decision has in memory."""
+
+    client: TuningClient
+    tunables: TunableSet
+    key: Any
+    inputs: Any
+    slot: Slot
+
+
+@dataclass
+class Entry:
+    """A decision in memory, and the candidates that could not be run since it was made, with reasons."""
+
+    decision: Decision
+    broken: dict[int, str] = field(default_factory=dict)
+    stale: bool = False
+
+
+@dataclass
+class Pending:
+    """A key that one thread is tuning while others wait."""
+
+    owner: int
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+class LocalTuner:
+    """Tunes one operation, on any number of devices.
+
+    `name` keeps its decisions apart from those of other operations in the store; by default it is the
+    module and name of the function given to `init`. Without a `context` the default one is used.
+    """
+
+    def __init__(self, name: str | None = None, context: TuningContext | None = None) -> None:
+        self._name = name
+        self._context = context
+        self._sets: dict[int, tuple[Any, TunableSet]] = {}
+        self._table: dict[Slot, Entry] = {}
+        self._pending: dict[Slot, Pending] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """What its decisions are stored under. Raises UsageError before there is a name."""
+        if self._name is None:
+            raise UsageError(
+                "the tuner has no name to store decisions under",
+                hint="Call init() first, or make it with LocalTuner('name').",
+            )
+        return self._name
+
+    @property
+    def context(self) -> TuningContext:
+        """Settings, store, prover and listeners."""
+        return self._context or default_context()
+
+    def init(self, client: Client, build: Callable[[Client], TunableSet]) -> TunableSet:
+        """The candidates for this client's device: `build(client)`, called once in the process."""
+        with self._lock:
+            if self._name is None:
+                self._name = _name_of(build)
+            if id(client) not in self._sets:
+                self._sets[id(client)] = (client, build(client))
+            return self._sets[id(client)][1]
+
+    def execute(self, client: TuningClient, tunables: TunableSet, inputs: Any) -> Any:
+        """Runs the fastest candidate on `inputs`, tuning first if the key is new. Returns its output.
+
+        The work is enqueued, not waited for. Raises WorkError when no candidate can run,
+        OutOfMemoryError, and DeviceFaultError naming the candidate that lost the device.
+        """
+        call = self._call(client, tunables, inputs)
+        return self._run(call, self._decide(call).decision)
+
+    def decide(self, client: TuningClient, tunables: TunableSet, inputs: Any) -> Outcome:
+        """The decision for these inputs, tuning if there is none. Does not run the winner on them.
+
+        Raises WorkError when no candidate ran, or the context forbids measuring and the key is new.
+        """
+        return self._decide(self._call(client, tunables, inputs))
+
+    def forget(self, client: TuningClient, tunables: TunableSet, inputs: Any) -> None:
+        """Drops the decision for these inputs from memory; a stored one stays."""
+        with self._lock:
+            self._table.pop(self._call(client, tunables, inputs).slot, None)
+
+    def condemn(
+        self, client: TuningClient, tunables: TunableSet, inputs: Any, error: Exception
+    ) -> DeviceFaultError:
+        """Marks the decision for these inputs bad, since its winner was found to have lost the device.
+
+        Returns the error to raise. The next process tunes the key again, without that candidate.
+        """
+        call = self._call(client, tunables, inputs)
+        entry = self._entry(call)
+        if entry is None:
+            return DeviceFaultError(f"the device was lost: {reason_of(error)}", hint=FAULT_HINT)
+        return self._condemn(call, entry.decision, entry.decision.index, error)
+
+    # Deciding
+
+    def _decide(self, call: Call) -> Outcome:
+        while True:
+            with self._lock:
+                entry = self._table.get(call.slot)
+                if entry is not None and not entry.stale:
+                    return _outcome(call, entry.decision, "memory")
+                pending = self._pending.get(call.slot)
+                if pending is None:
+                    pending = self._pending[call.slot] = Pending(threading.get_ident())
+                    break
+            _wait_for(pending)
+        return self._settle(call, pending)
+
+    def _settle(self, call: Call, pending: Pending) -> Outcome:
+        """Finds or makes the decision for a key that this thread has marked pending."""
+        try:
+            outcome = self._find_or_tune(call)
+            with self._lock:
+                self._table[call.slot] = Entry(outcome.decision)
+            return outcome
+        except Exception as error:
+            spare = self._entry(call)
+            if spare is None or isinstance(error, DeviceFaultError):
+                pending.error = error
+                raise
+            spare.stale = False
+            return _outcome(call, spare.decision, "memory", reason_of(error))
+        finally:
+            with self._lock:
+                del self._pending[call.slot]
+            pending.done.set()
+
+    def _find_or_tune(self, call: Call) -> Outcome:
+        context, tunables = self.context, call.tunables
+        if not len(tunables):
+            raise UsageError(
+                f"tuner {self.name} has no candidates", hint="Add at least one with with_tunable()."
+            )
+        if len(tunables) == 1:
+            return self._publish(call, single_decision(call.client, context, self.name, tunables, call.key))
+        row = self._row(call)
+        began_at = context.store.row_version(*row)
+        stored = _read(context.store.load(*row))
+        if stored is None:
+            return self._tune(call, began_at, "")
+        problem = self._problem_with(stored, call)
+        return self._tune(call, began_at, problem) if problem else _outcome(call, stored, "disk")
+
+    def _tune(self, call: Call, began_at: int | None, note: str) -> Outcome:
+        """Measures, stores and publishes; of two processes that tuned at once the first one's stands."""
+        context, row = self.context, self._row(call)
+        if not context.measure:
+            raise WorkError(
+                f"no decision for this key can be used ({note or 'it is new'})",
+                hint="Measuring is not allowed here: tune it first, without that restriction.",
+            )
+        reuse = reuse_from(self._previous(call), call.tunables, self._broken(call))
+        try:
+            decision = tune_key(call.client, context, self.name, call.tunables, call.key, call.inputs, reuse)
+        except FaultWhileTuning as fault:
+            context.store.save(*row, fault.decision.to_json(), began_at_row_version=began_at)
+            raise
+        standing = _read(context.store.save(*row, decision.to_json(), began_at_row_version=began_at))
+        if standing is None or self._problem_with(standing, call):
+            standing = decision
+        return self._publish(call, standing, note)
+
+    def _publish(self, call: Call, decision: Decision, note: str = "") -> Outcome:
+        for sink in self.context.sinks:
+            sink(decision.record())
+        return _outcome(call, decision, "tuned", note)
+
+    def _previous(self, call: Call) -> Iterator[Decision]:
+        """Earlier decisions on this key, for whatever candidates, newest first."""
+        entry = self._entry(call)
+        if entry is not None:
+            yield entry.decision
+        slot = call.slot
+        others = self.context.store.others(self.name, slot.level, slot.device_id, slot.key)
+        yield from filter(None, map(_read, others))
+
+    def _problem_with(self, stored: Decision, call: Call) -> str:
+        """Why a stored decision can't be used today; empty when it can."""
+        tunables, broken = call.tunables, self._broken(call)
+        if stored.bad:
+            return stored.bad
+        if [evidence.name for evidence in stored.evidence] != [tunable.name for tunable in tunables.tunables]:
+            return "it is for other candidates"
+        if stored.digest != tunables[stored.index].digest:
+            return f"its winner {stored.name} has changed"
+        if stored.index in broken:
+            return f"its winner {stored.name} can't be run: {broken[stored.index]}"
+        if stored.origin == "imported":
+            return self._problem_with_import(stored, call)
+        return ""
+
+    def _problem_with_import(self, stored: Decision, call: Call) -> str:
+        """What was found elsewhere is proven here before it is used."""
+        winner = {stored.index: call.tunables[stored.index]}
+        verdict = self.context.prover.prove(winner, call.key, call.inputs)[stored.index]
+        if verdict.passed is False:
+            return f"it was imported, and its winner {stored.name} is not right here: {verdict.reason}"
+        return ""
+
+    # Running
+
+    def _run(self, call: Call, decision: Decision) -> Any:
+        broken: dict[int, Exception] = {}
+        refusals = []
+        for index in _order(call, decision):
+            tunable = call.tunables[index]
+            try:
+                output = tunable.fn(call.inputs)
+            except UnsupportedError as error:
+                refusals.append(f"{tunable.name}: {reason_of(error)}")
+            except (OutOfMemoryError, UsageError):
+                raise
+            except DeviceFaultError as error:
+                raise self._condemn(call, decision, index, error) from error
+            except Exception as error:
+                broken[index] = error
+            else:
+                if broken:
+                    self._set_aside(call, broken, served_by=tunable.name)
+                return output
+        if broken:
+            raise next(iter(broken.values()))
+        raise WorkError(
+            "no candidate can run this problem: " + "; ".join(refusals[:3]),
+            hint="It shares its key with problems that can be run. The reasons are the candidates' own.",
+        )
+
+    def _set_aside(self, call: Call, broken: dict[int, Exception], *, served_by: str) -> None:
+        """Remembers candidates that could not be run, says so once, and has the key tuned again."""
+        with self._lock:
+            entry = self._table.get(call.slot)
+            if entry is None:
+                return
+            fresh = {index: reason_of(e) for index, e in broken.items() if index not in entry.broken}
+            entry.broken.update(fresh)
+            entry.stale = entry.stale or entry.decision.index in fresh
+        for index, reason in fresh.items():
+            self.context.warn(
+                f"{call.tunables[index].name} could not be run ({reason}); {served_by} ran instead"
+                + ("; the key will be tuned again" if index == entry.decision.index else "")
+            )
+
+    def _condemn(self, call: Call, decision: Decision, index: int, error: Exception) -> DeviceFaultError:
+        reason = fault_reason(decision.evidence[index].name, error)
+        with self._lock:
+            self._table.pop(call.slot, None)
+        row, store = self._row(call), self.context.store
+        bad = decision.condemned(index, reason)
+        store.save(*row, bad.to_json(), began_at_row_version=store.row_version(*row))
+        return DeviceFaultError(reason, hint=FAULT_HINT)
+
+    # Places
+
+    def _call(self, client: TuningClient, tunables: TunableSet, inputs: Any) -> Call:
+        context, key = self.context, tunables.key(inputs)
+        slot = Slot(
+            client.device_id, context.environment, str(context.level), tunables.checksum,
+            tunables.fingerprint, key_text(key),
+        )
+        return Call(client, tunables, key, inputs, slot)
+
+    def _row(self, call: Call) -> tuple[str, str, str, str, str]:
+        slot = call.slot
+        return self.name, slot.level, slot.device_id, slot.checksum, slot.key
+
+    def _entry(self, call: Call) -> Entry | None:
+        with self._lock:
+            return self._table.get(call.slot)
+
+    def _broken(self, call: Call) -> dict[int, str]:
+        entry = self._entry(call)
+        return dict(entry.broken) if entry else {}
+
+
+def _outcome(call: Call, decision: Decision, source: Source, note: str = "") -> Outcome:
+    return Outcome(decision, source, call.tunables[decision.index], note)
+
+
+def _wait_for(pending: Pending) -> None:
+    if pending.owner == threading.get_ident():
+        raise WorkError(
+            "a candidate asked the tuner for the key it is being measured for",
+            hint="A candidate may use other keys or other tuners, not its own.",
+        )
+    pending.done.wait()
+    if pending.error is not None:
+        raise pending.error
+
+
+def _order(call: Call, decision: Decision) -> Iterator[int]:
+    """The winner, then the other measured candidates, fastest first, then those never tried."""
+    yield decision.index
+    out = {evidence.index for evidence in decision.evidence if evidence.outcome in ("error", "fault")}
+    out.add(decision.index)
+    measured = [evidence.index for evidence in decision.ranking]
+    planned = [entry.index for entries in make_plan(call.tunables.tunables, call.key) for entry in entries]
+    yield from (index for index in dict.fromkeys([*measured, *planned]) if index not in out)
+
+
+def _read(data: dict[str, Any] | None) -> Decision | None:
+    """A stored decision; None for what is not one, which is then tuned anew."""
+    if data is None:
+        return None
+    try:
+        return Decision.from_json(data)
+    except ValueError:
+        return None
+
+
+def _name_of(build: Callable[..., Any]) -> str:
+    module = getattr(build, "__module__", "") or ""
+    if module == "__main__":
+        module = Path(getattr(sys.modules["__main__"], "__file__", None) or "__main__").stem
+    return f"{module}.{getattr(build, '__qualname__', type(build).__name__)}"
