@@ -1,0 +1,124 @@
+"""The gemv family: matrix times vector (n = 1) and vector times matrix (m = 1), in both storage orders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...device.profile import DeviceProfile
+from ...errors import UnsupportedError
+from ..launch import Arg, KernelCall, LaunchPlan, Slot
+from ..problem import BatchWalk, Problem
+from .common import ceil_div, check, defines, kernel_text, lower_pow2, type_options
+
+KERNELS = ("prelude.cl", "gemv.cl")
+STAGE = 1024  # elements of the vector in local memory
+
+
+@dataclass(frozen=True)
+class GemvView:
+    """The product seen as out[i] = Σₚ mat[i, p] · vec[p]. Strides and offsets in elements."""
+
+    mat: Slot
+    vec: Slot
+    results: int
+    mat_i: int
+    mat_p: int
+    vec_p: int
+    out_i: int
+    numbers: tuple[np.generic, ...]  # the kernel's arguments after the three buffers
+
+
+def view(problem: Problem, walk: BatchWalk) -> GemvView:
+    """Which operand is the matrix and along which of its axes the results lie."""
+    lhs, rhs, out = problem.lhs.canonical(), problem.rhs.canonical(), problem.out.canonical()
+    if problem.n == 1:
+        mat, vec, mat_walk, vec_walk = lhs, rhs, walk.lhs, walk.rhs
+        results, mat_i, mat_p, vec_p, out_i = problem.m, lhs.row_stride, lhs.col_stride, rhs.row_stride, out.row_stride
+        slots = (Slot.LHS, Slot.RHS)
+    elif problem.m == 1:
+        mat, vec, mat_walk, vec_walk = rhs, lhs, walk.rhs, walk.lhs
+        results, mat_i, mat_p, vec_p, out_i = problem.n, rhs.col_stride, rhs.row_stride, lhs.col_stride, 1
+        slots = (Slot.RHS, Slot.LHS)
+    else:
+        raise UnsupportedError("neither operand is a vector")
+    wide = (
+        mat.offset_elems, mat_i, mat_p, *mat_walk, vec.offset_elems, vec_p, *vec_walk,
+        out.offset_elems, out_i, *walk.out,
+    )
+    numbers = (*(np.int64(x) for x in wide), *(np.int32(x) for x in (results, problem.k, walk.extents[1])))
+    return GemvView(*slots, results, mat_i, mat_p, vec_p, out_i, numbers)
+
+
+@dataclass(frozen=True)
+class GemvTile:
+    """Vector width, lanes and planes of a work-group, what one work-item keeps, unrolling of the summed axis."""
+
+    width: int
+    lanes: int
+    planes: int
+    each: int
+    step: int = 4
+
+
+def parallel_tile(v: GemvView, problem: Problem, profile: DeviceProfile) -> GemvTile:
+    """Lanes along the summed axis: 32 on a GPU, a single one with wide vectors on a CPU."""
+    contiguous = v.mat_p == 1
+    if profile.is_cpu:
+        width = min(profile_width(profile), lower_pow2(problem.k)) if contiguous else 1
+        return GemvTile(width, 1, 1, min(4, lower_pow2(v.results)))
+    width = 4 if contiguous and problem.k >= 256 else 1
+    return GemvTile(width, 32, max(1, min(4, profile.max_work_group // 32)), 1)
+
+
+def perpendicular_tile(v: GemvView, problem: Problem, profile: DeviceProfile) -> GemvTile:
+    """Each work-item keeps its own results; planes cut the summed axis where results alone are too few."""
+    contiguous = v.mat_i == 1
+    if profile.is_cpu:
+        width = min(profile_width(profile), lower_pow2(v.results)) if contiguous else 1
+        share = ceil_div(v.results * problem.batch, 4 * profile.compute_units * width)
+        return GemvTile(width, 1, 1, min(64, lower_pow2(max(share, 1))))
+    width = 1
+    planes = max(1, min(8, profile.max_work_group // 32))
+    return GemvTile(width, 32, planes, 1)
+
+
+def profile_width(profile: DeviceProfile) -> int:
+    """Vector width for f32 arithmetic on a CPU device: its native one, at least 4."""
+    return min(16, max(4, lower_pow2(profile.vector_width_f32)))
+
+
+def plan(
+    problem: Problem, profile: DeviceProfile, *, axis: str, stages: int = 0, tiles: GemvTile | None = None
+) -> LaunchPlan:
+    """One launch.
+
+    `axis` "parallel": lanes share a result; "perpendicular": each work-item owns results. `stages` (0, 1, 2;
+    perpendicular only) is how many stages of the vector go through local memory. Raises UnsupportedError
+    for a product of two matrices.
+    """
+    walk = check(problem, profile)
+    v = view(problem, walk)
+    parallel = axis == "parallel"
+    t = tiles or (parallel_tile if parallel else perpendicular_tile)(v, problem, profile)
+    options = type_options(problem) + layout_options(v) + defines(
+        VW=t.width, LANES=t.lanes, PLANES=t.planes, EACH=t.each, STEP=t.step, STAGES=stages, STAGE=STAGE
+    )
+    if parallel:
+        options += ("-DPARALLEL",)
+        groups = (1, ceil_div(v.results, t.planes * t.each), walk.count)
+    else:
+        groups = (ceil_div(v.results, t.lanes * t.width * t.each), 1, walk.count)
+    args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers)
+    call = KernelCall(
+        kernel_text(*KERNELS), f"gemv_{axis}", options,
+        (groups[0] * t.lanes, groups[1] * t.planes, groups[2]), (t.lanes, t.planes, 1), args,
+    )
+    return LaunchPlan((call,))
+
+
+def layout_options(v: GemvView) -> tuple[str, ...]:
+    named = (("MAT_P_1", v.mat_p == 1), ("MAT_I_1", v.mat_i == 1 and v.mat_p != 1), ("VEC_1", v.vec_p == 1),
+             ("OUT_1", v.out_i == 1))
+    return tuple(f"-D{name}" for name, holds in named if holds)

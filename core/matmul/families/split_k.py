@@ -1,0 +1,74 @@
+"""matmul_split_k: the summed axis cut in slices that run side by side, then added up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...device.profile import DeviceProfile
+from ...errors import UnsupportedError
+from ..launch import KernelCall, LaunchPlan, Scratch, Slot
+from ..problem import Problem
+from . import cpu, unit
+from .common import (
+    accumulator_bytes,
+    ceil_div,
+    check,
+    kernel_text,
+    lower_pow2,
+    operand_args,
+    round_up,
+    type_options,
+)
+
+KERNELS = ("prelude.cl", "unit.cl", "cpu.cl", "reduce.cl")
+MAX_SLICES = 64
+
+
+def slice_count(problem: Problem, profile: DeviceProfile, blocks: int, step: int) -> int:
+    """How many slices: enough groups to fill the device, none shorter than 4 steps, never fewer than 2."""
+    wanted = 2 * profile.compute_units if profile.is_cpu else 4 * profile.compute_units
+    deepest = max(2, problem.k // (4 * step))
+    return max(2, min(ceil_div(wanted, blocks), deepest, MAX_SLICES))
+
+
+def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None) -> LaunchPlan:
+    """Two launches: the slices' partial products, then their sum. Raises UnsupportedError when k is 1."""
+    walk = check(problem, profile)
+    if problem.k < 2:
+        raise UnsupportedError("k is 1: nothing to split")
+    if profile.is_cpu:
+        tile = cpu.tile(problem, profile, packed=True)
+        blocks = ceil_div(problem.n, tile.cols) * ceil_div(problem.m, tile.row_block) * walk.count
+        count = slices or slice_count(problem, profile, blocks, 16)
+        depth = ceil_div(problem.k, count)
+        count = ceil_div(problem.k, depth)
+        tile = replace(tile, depth=min(tile.depth, round_up(depth, 16)))
+        multiply = cpu.multiply_call(problem, profile, tile, slices=count, depth=depth)
+    else:
+        block = unit.tile(problem, profile, "max" if min(problem.m, problem.n) > 64 else "min", 1)
+        bm, bn = block.block
+        blocks = ceil_div(problem.n, bn) * ceil_div(problem.m, bm) * walk.count
+        count = slices or slice_count(problem, profile, blocks, block.depth)
+        depth = ceil_div(problem.k, count)
+        count = ceil_div(problem.k, depth)
+        multiply = unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth)
+    size = walk.count * count * problem.m * problem.n * accumulator_bytes(problem)
+    if profile.max_alloc_bytes and size > profile.max_alloc_bytes:
+        raise UnsupportedError(f"partial sums of {size} bytes; the device allocates {profile.max_alloc_bytes} at most")
+    return LaunchPlan((multiply, reduce_call(problem, profile, count)), (size,))
+
+
+def reduce_call(problem: Problem, profile: DeviceProfile, slices: int) -> KernelCall:
+    """The launch that adds up the slices in the plan's first scratch buffer."""
+    walk = check(problem, profile)
+    wide = min(64, profile.max_work_group, 2 * lower_pow2(problem.n))
+    args = (
+        Scratch(0), Slot.OUT, *operand_args(problem.out, walk.out),
+        np.int32(problem.m), np.int32(problem.n), np.int32(slices), np.int32(walk.extents[1]),
+    )
+    return KernelCall(
+        kernel_text("prelude.cl", "reduce.cl"), "reduce_parts", type_options(problem),
+        (round_up(problem.n, wide), problem.m, walk.count), (wide, 1, 1), args,
+    )

@@ -1,0 +1,208 @@
+/* Cache-blocked product for CPUs: one work-item a work-group, and a work-item is a whole block of the result.
+ *
+ *              k                        NB columns                    NB
+ *         +----+----+            +------+------+------+          +---------+
+ *         | KC :    |         KC | NR   | NR   |      |          | MR x NR |  <- registers: MR rows of
+ *    rows |....:....| MR  x      +------+------+------+   ->     |         |     NV vectors of VW elements
+ *         |    :    |            |      |      |      |          |         |
+ *         +----+----+            +------+------+------+          +---------+
+ *
+ *   for each KC of the summed axis
+ *       copy NB columns of rhs into panels of NR columns, k outermost          (level 2 cache; PACK_RHS)
+ *       for each MR rows of this block
+ *           copy MR rows of lhs                                                (level 1 cache; STAGE_LHS)
+ *           for each panel: MR x NR accumulators over KC, then added to the result
+ *
+ *   VW, NV, MR   the register tile: NR = NV * VW         KC, NB   depth and columns of the copied block
+ *   PACK_RHS     1: always copy; 0: read full panels of rhs where they are (needs RHS_COL_1, IN as accumulated)
+ *   STAGE_LHS    1: copy;        0: read lhs where it is (needs IN as accumulated)
+ *   SLICES       the summed axis is cut in this many slices of `depth`: slice s of product b writes its sums
+ *                to parts[b * SLICES + s][m][n] for reduce.cl
+ *   PARTS        sums between two KC blocks are kept in parts[b][m][n], because the result's type is too small
+ *
+ * Copies are widened to the accumulator's type and padded with zeros, so the inner loop has no edges.
+ */
+#define NR (NV * VW)
+#define PANELS (NB / NR)
+#define LHS_PITCH (KC + 16)
+
+#if PACK_RHS
+#define COPIED_PANELS PANELS
+#else
+#define COPIED_PANELS 1
+#endif
+
+/* One panel: columns col .. col + NR of rhs, elements k0 .. k0 + kc of the summed axis, to panel[p][NR]. */
+inline void copy_panel(__global const in_t *rhs, long rhs_row_arg, long rhs_col_arg, int k0, int kc, int col,
+                       int n, __local acc_t *panel)
+{
+#ifdef RHS_COL_1
+    if (col + NR <= n) {
+        __global const in_t *from = rhs + k0 * rhs_row + col;
+        for (int p = 0; p < kc; p++) {
+#pragma unroll
+            for (int j = 0; j < NV; j++)
+                STORE_ACCV(LOADV(from, j * VW), panel, p * NR + j * VW);
+            from += rhs_row;
+        }
+        return;
+    }
+#endif
+    int columns = min(NR, n - col);
+    for (int j = 0; j < columns; j++) {
+        __global const in_t *from = rhs + k0 * rhs_row + (col + j) * rhs_col;
+        for (int p = 0; p < kc; p++)
+            panel[p * NR + j] = LOAD(from, p * rhs_row);
+    }
+    for (int p = 0; p < kc; p++)
+        for (int j = columns; j < NR; j++)
+            panel[p * NR + j] = 0;
+}
+
+/* MR rows of lhs, clamped at the last one, to tile[i][LHS_PITCH]. */
+inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_arg, int k0, int kc, int row,
+                      int m, __local acc_t *tile)
+{
+    for (int i = 0; i < MR; i++) {
+        __global const in_t *from = lhs + min(row + i, m - 1) * lhs_row + k0 * lhs_col;
+        int p = 0;
+#ifdef LHS_COL_1
+        for (; p + VW <= kc; p += VW)
+            STORE_ACCV(LOADV(from, p), tile, i * LHS_PITCH + p);
+#endif
+        for (; p < kc; p++)
+            tile[i * LHS_PITCH + p] = LOAD(from, p * lhs_col);
+    }
+}
+
+#if STAGE_LHS
+#define LHS_AT(i, p) tile[(i) * LHS_PITCH + (p)]
+#else
+#define LHS_AT(i, p) a[i][(p) * lhs_col]
+#endif
+
+/* Sums of one register tile over kc elements; b is a panel with rows b_row apart. */
+#define MULTIPLY(b_space, b, b_row)                                            \
+    do {                                                                       \
+        b_space const acc_t *from_ = (b);                                      \
+        for (int p = 0; p < kc; p++) {                                         \
+            acc_v y[NV];                                                       \
+            _Pragma("unroll") for (int j = 0; j < NV; j++)                     \
+                y[j] = LOAD_ACCV(from_, j * VW);                               \
+            _Pragma("unroll") for (int i = 0; i < MR; i++)                     \
+            {                                                                  \
+                acc_v x = (acc_v)(LHS_AT(i, p));                               \
+                _Pragma("unroll") for (int j = 0; j < NV; j++)                 \
+                    acc[i][j] += x * y[j];                                     \
+            }                                                                  \
+            from_ += (b_row);                                                  \
+        }                                                                      \
+    } while (0)
+
+__attribute__((reqd_work_group_size(1, 1, 1)))
+__kernel void cpu_gemm(PROBLEM_ARGS, int row_block
+#if SLICES > 1 || PARTS
+                       , __global acc_t *restrict parts
+#endif
+#if SLICES > 1
+                       , int depth
+#endif
+)
+{
+    __local acc_t panels[COPIED_PANELS * KC * NR];
+#if STAGE_LHS
+    __local acc_t tile[MR * LHS_PITCH];
+#endif
+    int col_begin = get_group_id(0) * NB, col_end = min(n, col_begin + NB);
+    int row_begin = get_group_id(1) * row_block, row_end = min(m, row_begin + row_block);
+    int product = get_group_id(2) / SLICES;
+    SELECT_PRODUCT(product);
+#if SLICES > 1
+    int k_begin = (get_group_id(2) % SLICES) * depth, k_end = min(k, k_begin + depth);
+#else
+    int k_begin = 0, k_end = k;
+#endif
+#if SLICES > 1 || PARTS
+    __global acc_t *sums = parts + (long)get_group_id(2) * m * n;
+    long sums_row = n;
+#else
+    __global acc_t *sums = out;
+    long sums_row = out_row;
+#endif
+
+    for (int k0 = k_begin; k0 < k_end; k0 += KC) {
+        int kc = min(KC, k_end - k0);
+        bool first = k0 == k_begin;
+        bool last = SLICES == 1 && k0 + KC >= k_end;
+#if PACK_RHS
+        for (int col = col_begin; col < col_end; col += NR)
+            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col, n, panels + (col - col_begin) * KC);
+#else
+        if ((col_end - col_begin) % NR)
+            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_end - (col_end - col_begin) % NR, n, panels);
+#endif
+        for (int row = row_begin; row < row_end; row += MR) {
+#if STAGE_LHS
+            copy_rows(lhs, lhs_row_arg, lhs_col_arg, k0, kc, row, row_end, tile);
+#else
+            __global const acc_t *a[MR];
+#pragma unroll
+            for (int i = 0; i < MR; i++)
+                a[i] = lhs + min(row + i, row_end - 1) * lhs_row + k0 * lhs_col;
+#endif
+            for (int col = col_begin; col < col_end; col += NR) {
+                acc_v acc[MR][NV];
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+#pragma unroll
+                    for (int j = 0; j < NV; j++)
+                        acc[i][j] = 0;
+#if PACK_RHS
+                MULTIPLY(__local, panels + (col - col_begin) * KC, NR);
+#else
+                if (col + NR <= col_end)
+                    MULTIPLY(__global, rhs + k0 * rhs_row + col, rhs_row);
+                else
+                    MULTIPLY(__local, panels, NR);
+#endif
+                if (row + MR <= row_end && col + NR <= col_end) {
+#pragma unroll
+                    for (int i = 0; i < MR; i++)
+#pragma unroll
+                        for (int j = 0; j < NV; j++) {
+                            acc_v sum = acc[i][j];
+                            long at = (row + i) * sums_row + col + j * VW;
+                            if (!first)
+                                sum += LOAD_ACCV(sums, at);
+#if PARTS
+                            if (last)
+                                STOREV(sum, out, (row + i) * out_row + col + j * VW);
+                            else
+#endif
+                                STORE_ACCV(sum, sums, at);
+                        }
+                    continue;
+                }
+                acc_t edge[MR][NR];
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+#pragma unroll
+                    for (int j = 0; j < NV; j++)
+                        STORE_ACCV(acc[i][j], edge[i], j * VW);
+                for (int i = 0; i < min(MR, row_end - row); i++)
+                    for (int j = 0; j < min(NR, col_end - col); j++) {
+                        long at = (row + i) * sums_row + col + j;
+                        acc_t sum = edge[i][j];
+                        if (!first)
+                            sum += sums[at];
+#if PARTS
+                        if (last)
+                            STORE(sum, out, (row + i) * out_row + col + j);
+                        else
+#endif
+                            sums[at] = sum;
+                    }
+            }
+        }
+    }
+}
