@@ -57,7 +57,7 @@ class Prepared:
 
     def enqueue(self, queue: Any = None, wait_for: Any = None) -> list[Any]:
         """Enqueue the launches in order; the first waits for `wait_for`. Returns their events."""
-        events = []
+        events: list[Any] = []
         for kernel, call in zip(self._kernels, self._plan.calls, strict=True):
             events.append(self._launch(kernel, call, queue, None if events else wait_for))
         return events

@@ -43,7 +43,7 @@ def check(problem: Problem, profile: DeviceProfile) -> BatchWalk:
         raise UnsupportedError("the device has no f64")
     for operand in (problem.lhs, problem.rhs, problem.out):
         if operand.offset_bytes % operand.elem.size_bytes:
-            raise UnsupportedError(f"byte offset {operand.offset_bytes} is not a multiple of the element size")
+            raise UnsupportedError(f"byte offset {operand.offset_bytes} splits an element")
         if max(operand.shape) > MAX_EXTENT:
             raise UnsupportedError("an extent above 2147483647")
     if problem.out.canonical().col_stride != 1:

@@ -29,7 +29,7 @@ LOCAL_RESERVE_BYTES = 4096
 
 @dataclass(frozen=True)
 class CpuTile:
-    """Register tile (width, vectors, rows), copied block (depth, cols), rows of one work-item, what is copied."""
+    """Register tile (width, vectors, rows), copied block (depth, cols), rows of a work-item, what is copied."""
 
     width: int
     vectors: int
@@ -90,7 +90,7 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
 def multiply_call(
     problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int = 1, depth: int = 0
 ) -> KernelCall:
-    """The launch of cpu.cl; with slices > 1 slices of `depth`, their sums in the plan's first scratch buffer."""
+    """The launch of cpu.cl; with slices > 1 slices of `depth`, their sums in the first scratch buffer."""
     walk = check(problem, profile)
     refuse_tile(problem, profile, t)
     parts = needs_parts(problem, t)

@@ -35,11 +35,13 @@ def view(problem: Problem, walk: BatchWalk) -> GemvView:
     lhs, rhs, out = problem.lhs.canonical(), problem.rhs.canonical(), problem.out.canonical()
     if problem.n == 1:
         mat, vec, mat_walk, vec_walk = lhs, rhs, walk.lhs, walk.rhs
-        results, mat_i, mat_p, vec_p, out_i = problem.m, lhs.row_stride, lhs.col_stride, rhs.row_stride, out.row_stride
+        results, mat_i, mat_p = problem.m, lhs.row_stride, lhs.col_stride
+        vec_p, out_i = rhs.row_stride, out.row_stride
         slots = (Slot.LHS, Slot.RHS)
     elif problem.m == 1:
         mat, vec, mat_walk, vec_walk = rhs, lhs, walk.rhs, walk.lhs
-        results, mat_i, mat_p, vec_p, out_i = problem.n, rhs.col_stride, rhs.row_stride, lhs.col_stride, 1
+        results, mat_i, mat_p = problem.n, rhs.col_stride, rhs.row_stride
+        vec_p, out_i = lhs.col_stride, 1
         slots = (Slot.RHS, Slot.LHS)
     else:
         raise UnsupportedError("neither operand is a vector")
@@ -53,7 +55,7 @@ def view(problem: Problem, walk: BatchWalk) -> GemvView:
 
 @dataclass(frozen=True)
 class GemvTile:
-    """Vector width, lanes and planes of a work-group, what one work-item keeps, unrolling of the summed axis."""
+    """Vector width, lanes and planes of a work-group, what one work-item keeps, steps of the summed axis."""
 
     width: int
     lanes: int

@@ -56,7 +56,7 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
         multiply = unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth)
     size = walk.count * count * problem.m * problem.n * accumulator_bytes(problem)
     if profile.max_alloc_bytes and size > profile.max_alloc_bytes:
-        raise UnsupportedError(f"partial sums of {size} bytes; the device allocates {profile.max_alloc_bytes} at most")
+        raise UnsupportedError(f"partial sums of {size} bytes; at most {profile.max_alloc_bytes} here")
     return LaunchPlan((multiply, reduce_call(problem, profile, count)), (size,))
 
 

@@ -1,4 +1,4 @@
-"""matmul_{simple,double}_unit_{max,min}_tile_size: a register tile a work-item, staged through local memory."""
+"""matmul_{simple,double}_unit_{max,min}_tile_size: register tiles, staged through local memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def tile(problem: Problem, profile: DeviceProfile, size: str, stages: int) -> Un
 def multiply_call(
     problem: Problem, profile: DeviceProfile, t: UnitTile, stages: int, *, slices: int = 1, depth: int = 0
 ) -> KernelCall:
-    """The launch of unit.cl; with slices > 1 slices of `depth`, their sums in the plan's first scratch buffer."""
+    """The launch of unit.cl; with slices > 1 slices of `depth`, their sums in the first scratch buffer."""
     walk = check(problem, profile)
     bm, bn = t.block
     groups = (ceil_div(problem.n, bn), ceil_div(problem.m, bm), walk.count * slices)
@@ -90,5 +90,5 @@ def plan(
     """One launch. `size` "max" or "min", `stages` 1 (simple) or 2 (double). Raises UnsupportedError."""
     t = tiles or tile(problem, profile, size, stages)
     if t.tx * t.ty > profile.max_work_group:
-        raise UnsupportedError(f"{t.tx * t.ty} work-items a group; the device allows {profile.max_work_group}")
+        raise UnsupportedError(f"{t.tx * t.ty} work-items a group; at most {profile.max_work_group} here")
     return LaunchPlan((multiply_call(problem, profile, t, stages),))
