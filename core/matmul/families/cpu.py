@@ -29,7 +29,7 @@ LOCAL_RESERVE_BYTES = 4096
 
 @dataclass(frozen=True)
 class CpuTile:
-    """Register tile (width, vectors, rows), copied block (depth, cols), rows of a work-item, what is copied."""
+    """Register tile: width, vectors, rows, copied block: depth, cols; rows of an item, what is copied."""
 
     width: int
     vectors: int
