@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 LOCAL, IMPORTED = "local", "imported"
 
@@ -26,6 +26,11 @@ def now_text() -> str:
 def namespace(*parts: str | int) -> str:
     """Parts joined by `/`; a `/` or `%` inside one is percent-encoded, so they can be told apart."""
     return "/".join(quote(str(part), safe=" |()[]{}<>@#:;,.+=_-~!*'&$") for part in parts)
+
+
+def parts(namespace: str) -> list[str]:
+    """The parts that `namespace` joined."""
+    return [unquote(part) for part in namespace.split("/")]
 
 
 def sha256(*texts: str) -> str:
