@@ -25,7 +25,6 @@ from ..tuning.tunable import separated_hash
 from .database import Database
 from .entry import IMPORTED, LOCAL, Entry, now_text, parts, sha256, to_text
 from .jsonshape import first_problem
-from .schema import SCHEMA
 from .stores import decisions_namespace
 
 EXPORT_SCHEMA = "rooftune/export/1"
@@ -126,8 +125,8 @@ def import_decisions(database: Database, data: dict[str, Any]) -> ImportReport:
         name = _name(exported, number)
         try:
             entry = _imported(exported)
-        except _Invalid as reason:
-            refused.append(Refusal(name, str(reason), invalid=True))
+        except _Invalid as problem:
+            refused.append(Refusal(name, str(problem), invalid=True))
             continue
         reason = _why_not(database, entry)
         if reason:

@@ -195,10 +195,24 @@ class LocalTuner:
         row = self._row(call)
         began_at = context.store.row_version(*row)
         stored = _read(context.store.load(*row))
-        if stored is None:
-            return self._tune(call, began_at, "")
-        problem = self._problem_with(stored, call)
-        return self._tune(call, began_at, problem) if problem else _outcome(call, stored, "disk")
+        problem = self._problem_with(stored, call) if stored is not None else ""
+        if stored is not None and not problem:
+            return _outcome(call, stored, "disk")
+        return self._claim_and_tune(call, began_at, problem)
+
+    def _claim_and_tune(self, call: Call, began_at: int | None, note: str) -> Outcome:
+        """Tunes, unless another process that was at it already has decided meanwhile."""
+        store, row = self.context.store, self._row(call)
+        if not self.context.measure:
+            return self._tune(call, began_at, note)
+        with store.claim(*row, began_at_row_version=began_at) as claim:
+            meanwhile = _read(claim.decision)
+            if meanwhile is None:
+                return self._tune(call, began_at, note)
+            problem = self._problem_with(meanwhile, call)
+            if problem:
+                return self._tune(call, store.row_version(*row), problem)
+            return _outcome(call, meanwhile, "disk")
 
     def _tune(self, call: Call, began_at: int | None, note: str) -> Outcome:
         """Measures, stores and publishes; of two processes that tuned at once the first one's stands."""
