@@ -1,0 +1,1 @@
+"""Measurements of a device itself: compute, bandwidth, launch overhead."""

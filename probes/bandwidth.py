@@ -1,0 +1,176 @@
+"""The bandwidth probe: bytes a second read, written or copied, over a working set of a given size.
+
+Hot: passes over the same set again and again, from whichever cache holds it. Cold: one pass after
+the caches were filled with something else. A copy counts the bytes it reads and those it writes, and
+its working set is both halves together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+
+import numpy as np
+from rooftune.device.client import Client
+from rooftune.device.profile import DeviceProfile
+from rooftune.errors import MeasurementError
+
+from .method import TRIAL, Measured, Method, measure
+
+LABEL = "MemoryThroughput"
+ACCESSES = ("read", "write", "copy")
+LEAST_SET_BYTES = 64 * 1024
+MOST_PASSES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How the work-groups share a working set: vector width in bytes, launch size, who reads what next."""
+
+    vector_bytes: int
+    local: int
+    unroll: int
+    groups: int
+    rotate: bool
+
+
+def power_of_two(nbytes: int) -> int:
+    """The smallest power of two that is not below nbytes."""
+    return 1 << max(0, nbytes - 1).bit_length()
+
+
+def working_set(profile: DeviceProfile, nbytes: int, available_bytes: int | None = None) -> int:
+    """The set that is probed for a problem of nbytes: a power of two, at most half the device's memory."""
+    memory = profile.memory_bytes or 1 << 30
+    if profile.is_cpu and available_bytes is not None:
+        memory = min(memory, available_bytes)
+    most = min(memory // 2, profile.max_alloc_bytes or memory)
+    largest = 1 << (max(most, LEAST_SET_BYTES).bit_length() - 1)
+    return min(max(power_of_two(nbytes), LEAST_SET_BYTES), largest)
+
+
+def memory_set(profile: DeviceProfile, available_bytes: int | None = None) -> int:
+    """A set that no cache holds, so that the device's memory itself is measured."""
+    if profile.is_cpu:
+        return working_set(profile, power_of_two(4 * profile.cache_bytes) // 2, available_bytes)
+    return working_set(profile, max(16 * profile.cache_bytes, 64 << 20))
+
+
+def sweep_sets(profile: DeviceProfile, available_bytes: int | None = None) -> list[int]:
+    """Powers of two from the smallest set to the largest the device can hold."""
+    # a CPU's memory is everybody's: a sweep takes an eighth of what is free
+    free = None if available_bytes is None else available_bytes // 4
+    largest = working_set(profile, 1 << 60, free)
+    sizes = []
+    size = LEAST_SET_BYTES // 4
+    while size <= largest:
+        sizes.append(size)
+        size *= 2
+    return sizes
+
+
+def walks(profile: DeviceProfile, set_bytes: int) -> list[Walk]:
+    """The walks worth trying: the best of them is the bandwidth."""
+    if profile.is_cpu:
+        return [Walk(64, 1, 8, profile.compute_units, rotate=False)]
+    local = min(256, profile.max_work_group)
+    rows = max(1, set_bytes // (16 * local))
+    persistent = min(8 * profile.compute_units, rows)
+    found = [Walk(16, local, 4, persistent, rotate=True)]
+    if rows // 4 > persistent:
+        found.append(Walk(16, local, 4, rows // 4, rotate=True))
+    return found
+
+
+class Mover:
+    """One access over one working set by one walk, ready to run."""
+
+    def __init__(self, client: Client, access: str, set_bytes: int, walk: Walk) -> None:
+        self.client = client
+        self.access = access
+        self.walk = walk
+        arrays = 2 if access == "copy" else 1
+        vectors = set_bytes // arrays // walk.vector_bytes
+        self.length = max(1, vectors // walk.groups)
+        self.bytes_a_pass = self.length * walk.groups * walk.vector_bytes * arrays
+        array_bytes = self.bytes_a_pass // arrays
+        self.kernel = _kernel(client, f"{access}_set", walk)
+        self.data = [client.empty(array_bytes) for _ in range(arrays)]
+        self.out = client.empty(walk.groups * walk.local * walk.vector_bytes) if access == "read" else None
+        fill = _kernel(client, "write_set", walk)
+        for buffer in self.data:  # memory never written may not exist yet: reading it measures nothing
+            fill.set_args(buffer, *self._walk_args(1))
+            client.enqueue(fill, self._size, (walk.local,), label=LABEL)
+        client.sync()
+
+    @property
+    def _size(self) -> tuple[int]:
+        return (self.walk.groups * self.walk.local,)
+
+    def _walk_args(self, passes: int) -> tuple[np.generic, ...]:
+        groups = self.walk.groups
+        step = groups // 2 + 1 if self.walk.rotate and groups > 1 else 0
+        return (np.uint32(groups), np.uint64(self.length), np.uint32(step), np.uint32(passes))
+
+    def sample(self, passes: int) -> float:
+        """Device seconds of so many passes."""
+        buffers = [self.data[0], self.out] if self.out is not None else self.data
+        self.kernel.set_args(*buffers, *self._walk_args(passes))
+        return self.client.sample(self._run, 1)
+
+    def _run(self) -> None:
+        self.client.enqueue(self.kernel, self._size, (self.walk.local,), label=LABEL)
+
+
+def _kernel(client: Client, name: str, walk: Walk):  # type: ignore[no-untyped-def]
+    text = resources.files(__package__).joinpath("kernels/bandwidth.cl").read_text()
+    defines = {"VEC": f"uint{walk.vector_bytes // 4}", "LOCAL": walk.local, "UNROLL": walk.unroll}
+    lines = "".join(f"#define {key} {value}\n" for key, value in defines.items())
+    return client.kernel(lines + text, name)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes a second, how they were measured, by which access."""
+
+    bytes_per_s: float
+    measured: Measured
+    access: str
+    trials: dict[str, float]
+
+
+def probe_hot(client: Client, accesses: tuple[str, ...], set_bytes: int, method: Method) -> Moved:
+    """The fastest of the accesses over one hot working set; all are tried, the fastest is measured."""
+    with client.exclusive():
+        best: tuple[float, Measured, Mover] | None = None
+        trials: dict[str, float] = {}
+        for access in accesses:
+            for walk in walks(client.profile, set_bytes):
+                mover = Mover(client, access, set_bytes, walk)
+                trial = measure(mover.sample, TRIAL, most=MOST_PASSES)
+                rate = mover.bytes_a_pass / trial.unit_s
+                trials[access] = max(rate, trials.get(access, 0.0))
+                if best is None or rate > best[0]:
+                    best = (rate, trial, mover)
+        if best is None:
+            raise MeasurementError("no access to measure was given")
+        _, trial, mover = best
+        measured = measure(mover.sample, method, start=trial.work, most=MOST_PASSES)
+    return Moved(mover.bytes_a_pass / measured.unit_s, measured, mover.access, trials)
+
+
+def probe_cold(client: Client, access: str, set_bytes: int, method: Method) -> Moved:
+    """One pass at a time, the caches filled with other data before each."""
+    profile = client.profile
+    flush_bytes = working_set(profile, max(2 * profile.cache_bytes, 32 << 20))
+    with client.exclusive():
+        flush = Mover(client, "write", flush_bytes, walks(profile, flush_bytes)[0])
+        mover = Mover(client, access, set_bytes, walks(profile, set_bytes)[-1])
+
+        def sample(_passes: int) -> float:
+            flush.sample(1)
+            return mover.sample(1)
+
+        measured = measure(sample, method, most=1)
+    rate = mover.bytes_a_pass / measured.unit_s
+    return Moved(rate, measured, access, {access: rate})

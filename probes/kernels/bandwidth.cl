@@ -1,0 +1,87 @@
+/* How many bytes a device can move in a second, again and again over the same working set.
+ *
+ * The working set is cut in `chunks`, one per work-group; a work-group walks its chunk with
+ * neighbouring work-items on neighbouring vectors, UNROLL of them under way at once. In the next
+ * pass it takes the chunk `step` further on. With step 0 each group keeps its chunk, and so a core
+ * its own caches, as on a CPU; a GPU's first-level caches do not survive a launch, so there the
+ * groups change chunks and what they read comes from the cache all of them share.
+ *
+ *   [chunk 0        |chunk 1        |chunk 2        | ...]      each `length` vectors
+ *    0 1 2 3 0 1 2 3 ...   <- work-items of one group
+ *
+ * VEC    vector type of one access              LOCAL     work-items of a group
+ * UNROLL vectors a work-item has under way
+ */
+typedef VEC vec;
+typedef __global const vec *source;
+typedef __global vec *target;
+
+__kernel void read_set(source src, target out, uint chunks, ulong length, uint step, uint passes)
+{
+    vec sum = (vec)(0);
+    uint chunk = get_group_id(0);
+    for (uint pass = 0; pass < passes; pass++) {
+        source p = src + (ulong)chunk * length;
+        ulong i = get_local_id(0);
+        for (; i + (UNROLL - 1) * LOCAL < length; i += UNROLL * LOCAL) {
+            vec got[UNROLL];
+            #pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                got[u] = p[i + u * LOCAL];
+            #pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                sum ^= got[u];
+        }
+        for (; i < length; i += LOCAL)
+            sum ^= p[i];
+        sum += (vec)(pass);
+        chunk += step;
+        if (chunk >= chunks)
+            chunk -= chunks;
+    }
+    out[get_global_id(0)] = sum;
+}
+
+__kernel void write_set(target dst, uint chunks, ulong length, uint step, uint passes)
+{
+    uint chunk = get_group_id(0);
+    for (uint pass = 0; pass < passes; pass++) {
+        target p = dst + (ulong)chunk * length;
+        vec value = (vec)(pass + chunk);
+        ulong i = get_local_id(0);
+        for (; i + (UNROLL - 1) * LOCAL < length; i += UNROLL * LOCAL) {
+            #pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                p[i + u * LOCAL] = value;
+        }
+        for (; i < length; i += LOCAL)
+            p[i] = value;
+        chunk += step;
+        if (chunk >= chunks)
+            chunk -= chunks;
+    }
+}
+
+__kernel void copy_set(target dst, source src, uint chunks, ulong length, uint step, uint passes)
+{
+    uint chunk = get_group_id(0);
+    for (uint pass = 0; pass < passes; pass++) {
+        source p = src + (ulong)chunk * length;
+        target q = dst + (ulong)chunk * length;
+        ulong i = get_local_id(0);
+        for (; i + (UNROLL - 1) * LOCAL < length; i += UNROLL * LOCAL) {
+            vec got[UNROLL];
+            #pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                got[u] = p[i + u * LOCAL];
+            #pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                q[i + u * LOCAL] = got[u];
+        }
+        for (; i < length; i += LOCAL)
+            q[i] = p[i];
+        chunk += step;
+        if (chunk >= chunks)
+            chunk -= chunks;
+    }
+}

@@ -1,0 +1,78 @@
+"""The peaks that bound a product: what the device computes, moves, and needs for an empty kernel."""
+
+from __future__ import annotations
+
+from math import nan
+from typing import Any, NamedTuple
+
+from rooftune.device.client import Client
+from rooftune.errors import MeasurementError
+
+from .prober import Prober
+from .result import ProbeResult
+
+
+class Peaks(NamedTuple):
+    """Operations a second, bytes a second, the event window of an empty kernel in seconds, and evidence.
+
+    A peak that could not be measured is NaN and bounds nothing. The evidence is JSON data: which probe
+    gave each peak, and what the others gave.
+    """
+
+    ops_per_s: float
+    bytes_per_s: float
+    launch_window_s: float
+    evidence: dict[str, Any]
+
+
+def peaks_for(
+    client: Client, elem: str, precision: str, working_set_bytes: int, *, prober: Prober | None = None
+) -> Peaks:
+    """The peaks for a product of this element type and precision whose operands take so many bytes.
+
+    f64: the larger of plain f64 and f64 units. f32 in full precision: the larger of plain f32 and a
+    third of the TF32 units, since three TF32 products reach f32's accuracy. f32 as tf32: the TF32
+    units, else plain. f16 and bf16: their matrix units, else plain f32, in which they are added up.
+    """
+    prober = prober or Prober(client)
+    elem = str(getattr(elem, "value", elem))
+    problems: list[str] = []
+    computes = [
+        (found.value * share, found)
+        for dtype, unit, share in _sources(prober, elem, precision)
+        if (found := _try(lambda dtype=dtype, unit=unit: prober.compute(dtype, unit), problems)) is not None
+    ]
+    ops_per_s, computed = max(computes, key=lambda pair: pair[0], default=(nan, None))
+    moved = _try(lambda: prober.bandwidth("fastest", working_set_bytes), problems)
+    launched = _try(prober.launch, problems)
+    window = launched.extra.get("window_s", nan) if launched else nan
+    evidence = {
+        "compute": _shown(computed),
+        "compute_tried": [_shown(found) for _, found in computes],
+        "bandwidth": _shown(moved),
+        "launch": _shown(launched),
+        "problems": problems,
+    }
+    return Peaks(ops_per_s, moved.value if moved else nan, float(window), evidence)
+
+
+def _sources(prober: Prober, elem: str, precision: str) -> list[tuple[str, str, float]]:
+    """(element type, unit, share of its rate that counts) for each probe that may give the peak."""
+    plain = [(elem, "plain", 1.0)]
+    name = "tf32" if elem == "f32" else elem
+    share = 1 / 3 if elem == "f32" and precision == "full" else 1.0
+    units = [(dtype, unit, share) for dtype, unit in prober.units() if dtype == name and unit != "plain"]
+    return plain + units if (elem in ("f64", "f32") and precision == "full") or not units else units
+
+
+def _try(probe: Any, problems: list[str]) -> ProbeResult | None:
+    try:
+        result: ProbeResult = probe()
+        return result
+    except MeasurementError as error:
+        problems.append(str(error))
+        return None
+
+
+def _shown(result: ProbeResult | None) -> dict[str, Any] | None:
+    return None if result is None else result.to_json()

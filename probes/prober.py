@@ -1,0 +1,200 @@
+"""All probes of one device, each measured once and then remembered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from rooftune.device.client import Client
+from rooftune.errors import MeasurementError, UnsupportedError, UsageError
+
+from . import bandwidth as moving
+from . import compute
+from .launch import LaunchMethod, probe_launch
+from .method import QUICK, Method, sensible
+from .result import VERSION, MemoryStore, ProbeResult, ProbeStore, now
+
+DTYPES = ("f32", "f64", "f16", "bf16")
+# What no device of these years passes, and what none that works falls below.
+OPS_PER_S = (1e6, 1e17)
+BYTES_PER_S = (1e6, 1e15)
+SECONDS = (1e-9, 1.0)
+
+
+class Prober:
+    """Probes of a client's device, kept in `store` (default: in this process only).
+
+    `fresh` measures even what is stored, once. `progress` is told what is about to be measured.
+    Probes raise MeasurementError when a value cannot be right, and UnsupportedError for element types
+    and units the device lacks.
+    """
+
+    def __init__(
+        self, client: Client, store: ProbeStore | None = None, *, method: Method | None = None,
+        launch_method: LaunchMethod | None = None, fresh: bool = False,
+        progress: Callable[[str], object] | None = None,
+    ) -> None:
+        self.client = client
+        self.method = method or Method()
+        self.launch_method = launch_method or LaunchMethod()
+        self.fresh = fresh
+        self.progress = progress or (lambda what: None)
+        self.wall_s = 0.0
+        self._store: ProbeStore = store if store is not None else MemoryStore()
+        self._known: dict[tuple[Any, ...], ProbeResult] = {}
+        self._lock = threading.RLock()
+
+    def forget(self) -> None:
+        """Measure everything again the next time it is asked for."""
+        with self._lock:
+            self._known.clear()
+            self.fresh = True
+
+    def compute(self, dtype: str, unit: str = "plain") -> ProbeResult:
+        """Operations a second; a multiply-add is two.
+
+        Plain f16 and bf16 are added up in f32, so their figures are f32's.
+        """
+        dtype = _known_name(dtype, DTYPES, "element type")
+        self._require(dtype, unit)
+
+        def measured() -> ProbeResult:
+            if unit != "plain":
+                raise UnsupportedError(f"no probe for unit {unit}")
+            rate, found, variant = compute.probe_plain(self.client, _adds_in(dtype), self.method)
+            sensible(rate, *OPS_PER_S, f"the compute peak of {dtype}")
+            extra = {"variant": f"{variant.kernel} {variant.lanes}x{variant.accumulators}"}
+            return _result("compute", rate, "ops/s", found.spread, found.samples, extra)
+
+        return self._once("compute", {"dtype": dtype, "unit": unit}, measured)
+
+    def bandwidth(
+        self, access: str = "copy", working_set_bytes: int | None = None, state: str = "hot"
+    ) -> ProbeResult:
+        """Bytes a second of `access`: read, write, copy, or fastest (of the three, as bounds use it)."""
+        access = _known_name(access, (*moving.ACCESSES, "fastest"), "access")
+        profile = self.client.profile
+        free = available_bytes()
+        size = (
+            moving.memory_set(profile, free) if working_set_bytes is None
+            else moving.working_set(profile, working_set_bytes, free)
+        )
+
+        def measured() -> ProbeResult:
+            moved = self._moved(access, size, state)
+            sensible(moved.bytes_per_s, *BYTES_PER_S, f"the bandwidth ({access}, {size} bytes, {state})")
+            extra: dict[str, Any] = {}
+            if access == "fastest":
+                extra = {"fastest": moved.access, "trials": moved.trials}
+            found = moved.measured
+            return _result("bandwidth", moved.bytes_per_s, "bytes/s", found.spread, found.samples, extra)
+
+        facts = {"access": access, "working_set_bytes": size, "state": state}
+        return self._once("bandwidth", facts, measured)
+
+    def _moved(self, access: str, size: int, state: str) -> moving.Moved:
+        if state == "cold":
+            if access == "fastest":
+                raise UsageError("a cold bandwidth needs an access", hint="Give read, write or copy.")
+            return moving.probe_cold(self.client, access, size, replace(QUICK, settle_at_most_s=0.5))
+        accesses = moving.ACCESSES if access == "fastest" else (access,)
+        return moving.probe_hot(self.client, accesses, size, QUICK if state == "sweep" else self.method)
+
+    def sweep(self, access: str = "read") -> list[ProbeResult]:
+        """The hot bandwidth from the smallest working set to the largest the device can hold."""
+        access = _known_name(access, moving.ACCESSES, "access")
+        sizes = moving.sweep_sets(self.client.profile, available_bytes())
+        return [self.bandwidth(access, size, "sweep") for size in sizes]
+
+    def launch(self) -> ProbeResult:
+        """Wall seconds per launch on a plain queue; `window_s` and `profiled_s` beside it."""
+
+        def measured() -> ProbeResult:
+            found = probe_launch(self.client, self.launch_method)
+            sensible(found.wall_s, *SECONDS, "the launch overhead")
+            sensible(found.window_s, *SECONDS, "the window of an empty kernel")
+            extra = {
+                "window_s": found.window_s,
+                "window_spread": found.window_spread,
+                "profiled_s": found.profiled_s,
+            }
+            return _result("launch-overhead", found.wall_s, "s", found.spread, found.samples, extra)
+
+        return self._once("launch-overhead", {}, measured)
+
+    def units(self) -> list[tuple[str, str]]:
+        """Every (element type, unit) the device can be asked for, plain ones first."""
+        profile = self.client.profile
+        return [(dtype, "plain") for dtype in DTYPES if dtype != "f64" or profile.has_f64]
+
+    def _require(self, dtype: str, unit: str) -> None:
+        if (dtype, unit) not in self.units():
+            raise UnsupportedError(f"{self.client.device_name} has no {unit} {dtype} arithmetic")
+
+    def _once(self, probe: str, facts: dict[str, Any], measured: Callable[[], ProbeResult]) -> ProbeResult:
+        key = {"probe": probe, **facts}
+        memo = tuple(key.items())
+        with self._lock:
+            known = self._known.get(memo)
+            if known is not None:
+                return known
+            stored = self._stored(key)
+            if stored is None or self.fresh:
+                self.progress(_describe(probe, facts))
+                result = self._measured(facts, measured)
+                self._store.save(self.client.device_id, VERSION, key, result.to_stored())
+                previous = None if stored is None else stored.value
+                stored = replace(result, previous=previous)
+            self._known[memo] = stored
+            return stored
+
+    def _stored(self, key: dict[str, Any]) -> ProbeResult | None:
+        data = self._store.load(self.client.device_id, VERSION, key)
+        try:
+            return None if data is None else ProbeResult.from_stored(data)
+        except (KeyError, TypeError, ValueError, MeasurementError):
+            return None  # not a result of ours: measured anew
+
+    def _measured(self, facts: dict[str, Any], measured: Callable[[], ProbeResult]) -> ProbeResult:
+        began, before = perf_counter(), self.client.counters.snapshot()
+        result = measured()
+        wall_s = perf_counter() - began
+        self.wall_s += wall_s
+        launches = self.client.counters.since(before).total
+        return replace(result, facts=facts, launches=launches, wall_s=wall_s, at=now())
+
+
+def _result(
+    probe: str, value: float, unit: str, spread: float, samples: int, extra: dict[str, Any]
+) -> ProbeResult:
+    return ProbeResult(probe, {}, value, unit, spread, 0, samples, 0.0, extra)
+
+
+def _adds_in(dtype: str) -> str:
+    return "f32" if dtype in ("f16", "bf16") else dtype
+
+
+def _describe(probe: str, facts: dict[str, Any]) -> str:
+    return " ".join([probe, *(str(value) for value in facts.values())])
+
+
+def _known_name(name: str, allowed: tuple[str, ...], what: str) -> str:
+    text = str(getattr(name, "value", name))
+    if text not in allowed:
+        raise UsageError(f"'{text}' is no {what} of a probe", hint=f"Allowed: {', '.join(allowed)}.")
+    return text
+
+
+def available_bytes() -> int | None:
+    """Memory of this machine that is free for use, where the system says it."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
