@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from rooftune.errors import MeasurementError
+from rooftune.tuning.context import FreeClaim
 from rooftune.tuning.schedule import Contender
 from rooftune.tuning.tunable import Tunable
 
@@ -136,6 +137,9 @@ class MemoryStore:
             if (*row[:3], row[4]) == (tuner, level, device_id, key_json)
         ]
         return [data for _, data in sorted(found, key=lambda pair: -pair[0])]
+
+    def claim(self, *row: str, began_at_row_version: int | None) -> AbstractContextManager[FreeClaim]:
+        return nullcontext(FreeClaim())
 
     def save(self, *row_and_data: Any, began_at_row_version: int | None) -> dict[str, Any]:
         row, data = row_and_data[:-1], row_and_data[-1]
