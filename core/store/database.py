@@ -210,7 +210,7 @@ class Database:
         """A lock between processes that use this file (see locks.acquire); always had without a file."""
         if self.path is None or not self.writable:
             return locks.Lock(None, owned=True)
-        return locks.acquire(_lock_file(self.path), name, wait_s)
+        return locks.acquire(lock_file(self.path), name, wait_s)
 
     def close(self) -> None:
         """Let go of the file. Using the database again opens it again."""
@@ -283,11 +283,14 @@ class Database:
     def _repair(self, error: Exception) -> bool:
         """Open the file again, replacing it if it really is damaged; True when it can be written again."""
         path = self.path
-        if path is None or self._wants_read_only:
-            self._give_up(f"{path} is damaged ({error})")
+        if path is None:
+            return False
+        if self._wants_read_only:
+            self._give_up(f"{path} is damaged ({error}); what can be read of it is kept")
+            self._carry_over(salvage(path))
             return False
         self._disconnect()
-        with locks.acquire(_lock_file(path), "open", self._busy_s):
+        with locks.acquire(lock_file(path), "open", self._busy_s):
             return self._open_ours(path, thorough=True)
 
     def _replace_damaged(self, path: Path, error: Exception) -> bool:
@@ -387,7 +390,7 @@ class Database:
         except (OSError, ValueError) as error:
             self._give_up(f"{path.parent} cannot be made ({getattr(error, 'strerror', None) or error})")
             return
-        with locks.acquire(_lock_file(path), "open", self._busy_s):
+        with locks.acquire(lock_file(path), "open", self._busy_s):
             self._open_ours(path)
 
     def _ours_or_substitute(self, path: Path) -> Path | None:
@@ -412,7 +415,7 @@ class Database:
         if header.schema > self.schema:
             return self._open_newer(path)
         try:
-            connection = _connect(path, "rwc", self._busy_s)
+            connection = connect(path, "rwc", self._busy_s)
             try:
                 self._prepare(connection, thorough or _size_bytes(path) <= _FULL_CHECK_BYTES)
             except BaseException:
@@ -584,7 +587,8 @@ def _check(connection: sqlite3.Connection, full: bool) -> str:
 # -- connections -------------------------------------------------------------------------------------------
 
 
-def _connect(path: Path, mode: str, busy_s: float) -> sqlite3.Connection:
+def connect(path: Path, mode: str, busy_s: float) -> sqlite3.Connection:
+    """A connection in autocommit mode that runs nothing a file brings along; `mode` is SQLite's."""
     uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -609,11 +613,11 @@ def _connect_read_only(path: Path, busy_s: float) -> sqlite3.Connection | None:
 
 
 def _read_only_ways(path: Path, busy_s: float) -> Iterator[Callable[[], sqlite3.Connection]]:
-    yield lambda: _connect(path, "ro", busy_s)
+    yield lambda: connect(path, "ro", busy_s)
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size > 0:
         yield lambda: _connect_copy(path, wal, busy_s)
-    yield lambda: _connect(path, "ro&immutable=1", busy_s)
+    yield lambda: connect(path, "ro&immutable=1", busy_s)
 
 
 def _connect_copy(path: Path, wal: Path, busy_s: float) -> sqlite3.Connection:
@@ -623,7 +627,7 @@ def _connect_copy(path: Path, wal: Path, busy_s: float) -> sqlite3.Connection:
         copy = Path(folder) / "copy.db"
         copy.write_bytes(path.read_bytes())
         copy.with_name("copy.db-wal").write_bytes(wal.read_bytes())
-        with closing(_connect(copy, "rw", busy_s)) as source:
+        with closing(connect(copy, "rw", busy_s)) as source:
             source.backup(memory)
     return memory
 
@@ -649,5 +653,6 @@ def _size_bytes(path: Path) -> int:
         return 0
 
 
-def _lock_file(path: Path) -> Path:
+def lock_file(path: Path) -> Path:
+    """The file whose byte ranges are the locks of the store at `path`."""
     return path.with_name(path.name + "-lock")

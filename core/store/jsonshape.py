@@ -79,7 +79,9 @@ def _limit(fits: Callable[[Any, Any], bool], words: str) -> Callable[[Any, Any, 
     return check
 
 
-def _size(of: type[str] | type[list[Any]], fits: Callable[[int, int], bool], words: str) -> Callable[[Any, Any, Any], str]:
+def _size(
+    of: type[str] | type[list[Any]], fits: Callable[[int, int], bool], words: str
+) -> Callable[[Any, Any, Any], str]:
     def check(value: Any, rule: Any, _: Any) -> str:
         return "" if not isinstance(value, of) or fits(len(value), rule) else f"is {words} than {rule}"
 
