@@ -21,6 +21,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "keys": Entry("Looking", "keys"),
     "plan": Entry("Looking", "plan"),
+    "schema": Entry("About rooftune", "schema"),
     "version": Entry("About rooftune", "version"),
 }
 """The commands as `tune --help` lists them. Adding one is a line here and a file beside this one."""
