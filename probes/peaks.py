@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from math import nan
+from threading import Lock
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from rooftune.device.client import Client
 from rooftune.errors import MeasurementError
 
 from .prober import Prober
-from .result import ProbeResult
+from .result import ProbeResult, ProbeStore
 
 
 class Peaks(NamedTuple):
@@ -25,16 +27,31 @@ class Peaks(NamedTuple):
     evidence: dict[str, Any]
 
 
+_probers: WeakKeyDictionary[Client, Prober] = WeakKeyDictionary()
+_guard = Lock()
+
+
+def prober_for(client: Client, store: ProbeStore | None) -> Prober:
+    """One prober per client and store, so that threads that need the same peak measure it once."""
+    with _guard:
+        prober = _probers.get(client)
+        if prober is None or (store is not None and prober.store is not store):
+            prober = _probers[client] = Prober(client, store)
+        return prober
+
+
 def peaks_for(
-    client: Client, elem: str, precision: str, working_set_bytes: int, *, prober: Prober | None = None
+    client: Client, store: ProbeStore | None, elem: str, precision: str, working_set_bytes: int, *,
+    prober: Prober | None = None,
 ) -> Peaks:
     """The peaks for a product of this element type and precision whose operands take so many bytes.
 
     f64: the larger of plain f64 and f64 units. f32 in full precision: the larger of plain f32 and a
     third of the TF32 units, since three TF32 products reach f32's accuracy. f32 as tf32: the TF32
     units, else plain. f16 and bf16: their matrix units, else plain f32, in which they are added up.
+    What `store` does not know is measured now and kept there (None: in this process).
     """
-    prober = prober or Prober(client)
+    prober = prober or prober_for(client, store)
     elem = str(getattr(elem, "value", elem))
     problems: list[str] = []
     computes = [

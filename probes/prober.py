@@ -15,7 +15,7 @@ from . import bandwidth as moving
 from . import compute
 from .launch import LaunchMethod, probe_launch
 from .method import QUICK, Method, sensible
-from .result import VERSION, MemoryStore, ProbeResult, ProbeStore, now
+from .result import VERSION, MemoryStore, ProbeResult, ProbeStore, now, probe_key
 
 DTYPES = ("f32", "f64", "f16", "bf16")
 # What no device of these years passes, and what none that works falls below.
@@ -43,8 +43,8 @@ class Prober:
         self.fresh = fresh
         self.progress = progress or (lambda what: None)
         self.wall_s = 0.0
-        self._store: ProbeStore = store if store is not None else MemoryStore()
-        self._known: dict[tuple[Any, ...], ProbeResult] = {}
+        self.store: ProbeStore = store if store is not None else MemoryStore()
+        self._known: dict[str, ProbeResult] = {}
         self._lock = threading.RLock()
 
     def forget(self) -> None:
@@ -135,24 +135,23 @@ class Prober:
             raise UnsupportedError(f"{self.client.device_name} has no {unit} {dtype} arithmetic")
 
     def _once(self, probe: str, facts: dict[str, Any], measured: Callable[[], ProbeResult]) -> ProbeResult:
-        key = {"probe": probe, **facts}
-        memo = tuple(key.items())
+        key = probe_key(probe, facts)
         with self._lock:
-            known = self._known.get(memo)
+            known = self._known.get(key)
             if known is not None:
                 return known
-            stored = self._stored(key)
+            stored = self.stored(key)
             if stored is None or self.fresh:
                 self.progress(_describe(probe, facts))
                 result = self._measured(facts, measured)
-                self._store.save(self.client.device_id, VERSION, key, result.to_stored())
+                self.store.save(self.client.device_id, VERSION, key, result.to_stored())
                 previous = None if stored is None else stored.value
                 stored = replace(result, previous=previous)
-            self._known[memo] = stored
+            self._known[key] = stored
             return stored
 
-    def _stored(self, key: dict[str, Any]) -> ProbeResult | None:
-        data = self._store.load(self.client.device_id, VERSION, key)
+    def _stored(self, key: str) -> ProbeResult | None:
+        data = self.store.load(self.client.device_id, VERSION, key)
         try:
             return None if data is None else ProbeResult.from_stored(data)
         except (KeyError, TypeError, ValueError, MeasurementError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -15,10 +14,10 @@ VERSION = 1
 class ProbeStore(Protocol):
     """Results that outlive the process, as JSON data under (device, version, key)."""
 
-    def load(self, device_id: str, probe_version: int, probe_key: Any) -> Mapping[str, Any] | None: ...
+    def load(self, device_id: str, probe_version: int, probe_key: str) -> Mapping[str, Any] | None: ...
 
     def save(
-        self, device_id: str, probe_version: int, probe_key: Any, result: Mapping[str, Any]
+        self, device_id: str, probe_version: int, probe_key: str, result: Mapping[str, Any]
     ) -> object: ...
 
 
@@ -28,15 +27,16 @@ class MemoryStore:
     def __init__(self) -> None:
         self._results: dict[tuple[str, int, str], Mapping[str, Any]] = {}
 
-    def load(self, device_id: str, probe_version: int, probe_key: Any) -> Mapping[str, Any] | None:
-        return self._results.get((device_id, probe_version, _text(probe_key)))
+    def load(self, device_id: str, probe_version: int, probe_key: str) -> Mapping[str, Any] | None:
+        return self._results.get((device_id, probe_version, probe_key))
 
-    def save(self, device_id: str, probe_version: int, probe_key: Any, result: Mapping[str, Any]) -> None:
-        self._results[(device_id, probe_version, _text(probe_key))] = result
+    def save(self, device_id: str, probe_version: int, probe_key: str, result: Mapping[str, Any]) -> None:
+        self._results[(device_id, probe_version, probe_key)] = result
 
 
-def _text(key: Any) -> str:
-    return json.dumps(key, sort_keys=True)
+def probe_key(probe: str, facts: Mapping[str, Any]) -> str:
+    """Under which a result is stored, readable: `bandwidth access=read state=hot working_set_bytes=65536`."""
+    return " ".join([probe, *(f"{name}={facts[name]}" for name in sorted(facts))])
 
 
 @dataclass(frozen=True)
