@@ -140,7 +140,7 @@ class Prober:
             known = self._known.get(key)
             if known is not None:
                 return known
-            stored = self.stored(key)
+            stored = self._stored(key)
             if stored is None or self.fresh:
                 self.progress(_describe(probe, facts))
                 result = self._measured(facts, measured)
