@@ -36,6 +36,11 @@ class Common:
         return config.override(level=self.level, environment=self.environment, f32_precision=precision)
 
 
+def _one_of(*words: str) -> Callable[[str], list[str]]:
+    """What a shell offers for an option's value."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
 _COMMON: dict[str, Any] = {
     "device": Annotated[
         str | None,
@@ -55,6 +60,7 @@ _COMMON: dict[str, Any] = {
         typer.Option(
             "--level",
             metavar="LEVEL",
+            autocompletion=_one_of("minimal", "balanced", "extensive", "full"),
             help="How hard to look: minimal, balanced, extensive or full (or 0 to 3).",
         ),
     ],
@@ -116,7 +122,13 @@ ShapesArgument = Annotated[
     ),
 ]
 DtypeOption = Annotated[
-    str, typer.Option("--dtype", metavar="TYPE", help="Element type of both operands: f32, f64, f16 or bf16.")
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="TYPE",
+        help="Element type of both operands: f32, f64, f16 or bf16.",
+        autocompletion=_one_of("f32", "f64", "f16", "bf16"),
+    ),
 ]
 BatchOption = Annotated[
     int,
@@ -124,7 +136,12 @@ BatchOption = Annotated[
 ]
 PrecisionOption = Annotated[
     str | None,
-    typer.Option("--precision", metavar="HOW", help="For f32: full, or tf32 for reduced-precision units."),
+    typer.Option(
+        "--precision",
+        metavar="HOW",
+        help="For f32: full, or tf32 for reduced-precision units.",
+        autocompletion=_one_of("full", "tf32"),
+    ),
 ]
 
 

@@ -1,0 +1,39 @@
+"""What a shell is offered."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from rooftune.cli.app import COMMANDS
+
+
+def offered(words: str) -> list[str]:
+    position = len(words.split()) - (not words.endswith(" "))
+    told = {"_TUNE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+    program = [sys.executable, "-m", "rooftune.cli"]
+    return subprocess.run(program, env=os.environ | told, capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("tune ", list(COMMANDS)),
+        ("tune ke", ["keys"]),
+        ("tune keys --pre", ["--precision"]),
+        ("tune keys --dtype b", ["bf16"]),
+        ("tune keys --level ", ["minimal", "balanced", "extensive", "full"]),
+    ],
+)
+def test_commands_options_and_values_are_completed(words, expected):
+    assert offered(words) == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_shown_for_each_shell(shell):
+    told = {"_TUNE_COMPLETE": f"source_{shell}"}
+    program = [sys.executable, "-m", "rooftune.cli"]
+    ran = subprocess.run(program, env=os.environ | told, capture_output=True, text=True)
+    assert "tune" in ran.stdout
