@@ -49,8 +49,9 @@ def elem_of(dtype: np.dtype[Any], wanted: str | None = None) -> Elem:
 
 def common_dtype(a: np.dtype[Any], b: np.dtype[Any], wanted: str | None) -> np.dtype[Any]:
     """The type both operands are promoted to, as numpy promotes; raises DtypeError where it cannot be had."""
-    elem_of(a, wanted)
-    elem_of(b, wanted)
+    elems = {elem_of(a, wanted), elem_of(b, wanted)}
+    if wanted == "bf16" and elems != {Elem.BF16}:
+        raise DtypeError(f"dtype='bf16' is for uint16 data; the operands are {a.name} and {b.name}")
     if a == b:
         return a
     try:

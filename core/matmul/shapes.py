@@ -28,6 +28,8 @@ class Product:
     rhs: View
     full_shape: tuple[int, ...]
     result_shape: tuple[int, ...]
+    drops_rows: bool = False
+    drops_columns: bool = False
 
     @property
     def k(self) -> int:
@@ -37,6 +39,15 @@ class Product:
     def is_empty(self) -> bool:
         """Whether there is nothing to multiply: the result is empty, or zeros because k is 0."""
         return self.k == 0 or 0 in self.full_shape
+
+    def full_view(self, result: View) -> View:
+        """A view of the result with the axes put back that 1-D operands took away."""
+        strides = list(result.strides)
+        if self.drops_columns:
+            strides.append(1)
+        if self.drops_rows:
+            strides.insert(len(strides) - 1, 1)
+        return View(self.full_shape, tuple(strides), result.offset_bytes)
 
     def problem(self, elem: Elem, precision: str, out: View | None = None) -> Problem:
         """The problem, with `out` (broadcast-free, of `full_shape`) row-major unless given."""
@@ -64,9 +75,12 @@ def multiply(a: View, b: View) -> Product:
             hint="The last axis of the first operand must be as long as the last but one of the second.",
         )
     batch = _broadcast(a.shape[:-2], b.shape[:-2], a.shape, b.shape)
-    full = (*batch, lhs.shape[-2], rhs.shape[-1])
-    result = batch + (() if len(a.shape) == 1 else full[-2:-1]) + (() if len(b.shape) == 1 else full[-1:])
-    return Product(_expand(lhs, batch), _expand(rhs, batch), full, result)
+    drops_rows, drops_columns = len(a.shape) == 1, len(b.shape) == 1
+    rows, columns = lhs.shape[-2], rhs.shape[-1]
+    result = batch + (() if drops_rows else (rows,)) + (() if drops_columns else (columns,))
+    return Product(
+        _expand(lhs, batch), _expand(rhs, batch), (*batch, rows, columns), result, drops_rows, drops_columns
+    )
 
 
 def _row(a: View) -> View:

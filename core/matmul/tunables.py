@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyopencl as cl
@@ -12,9 +12,10 @@ import pyopencl as cl
 from ..device.client import Client
 from ..tuning.bounds import Bounds
 from ..tuning.level import Level
-from ..tuning.tunable import Tunable, TunableSet
+from ..tuning.tunable import Tunable, TunableSet, TuneGroup
 from .candidates import CANDIDATES, Candidate
 from .executor import Prepared, prepare
+from .groups import tune_groups
 from .key import MatmulAutotuneKey
 from .problem import Problem
 
@@ -62,7 +63,8 @@ class MatmulCandidates:
         """Enqueues one product on the client's current queue; returns the output buffer."""
         prepared = self.prepared(candidate, inputs.problem)
         prepared.bind(inputs.lhs, inputs.rhs, inputs.out)
-        prepared.enqueue(label=ENTRY)
+        prepared.enqueue()
+        self.client.counters.count_launch(ENTRY)
         return inputs.out
 
     def tunables(self, level: Level, bounds: Callable[[MatmulInputs], Bounds | None]) -> TunableSet:
@@ -71,20 +73,18 @@ class MatmulCandidates:
             key=lambda inputs: MatmulAutotuneKey.build(inputs.problem, level),
             inputs=lambda _key, inputs: self._measuring(inputs),
         ).with_bounds(lambda _key, inputs: bounds(inputs))
+        groups = tune_groups(self.client.profile)
         for candidate in CANDIDATES:
-            tunables.with_tunable(self._tunable(candidate))
+            tunables.with_tunable(self._tunable(candidate, groups))
         return tunables
 
-    def _tunable(self, candidate: Candidate) -> Tunable:
-        tunable = Tunable(
-            candidate.name,
+    def _tunable(self, candidate: Candidate, groups: Mapping[str, TuneGroup]) -> Tunable:
+        return candidate.tunable(
             lambda inputs: self.run(candidate, inputs),
-            digest=candidate.digest,
+            self.client.profile,
+            groups,
             prepare=lambda inputs: self.prepared(candidate, inputs.problem),
         )
-        for group, priority in candidate.memberships(self.client.profile):
-            tunable.group(group, priority)
-        return tunable
 
     def _measuring(self, inputs: MatmulInputs) -> MatmulInputs:
         """The caller's operands with an output of our own, so that measuring never touches the caller's."""
