@@ -1,19 +1,183 @@
-"""Composition: configuration, stores, probes and tuners of this process (core's one module that imports probes)."""
+"""Composition: configuration, store, probes, prover and tuner of a process.
+
+The one module of core that knows the probes.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
 
 import pyopencl as cl
 
-from .config import Config, load_config
+from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
-from .matmul.cost import bytes_of, compute_ops
+from .matmul.cost import compute_ops, moved_bytes
 from .matmul.tunables import MatmulCandidates, MatmulInputs
+from .store.stores import Store, open_store
 from .tuning.bounds import Bound, Bounds
 from .tuning.context import TuningContext
 from .tuning.level import Level
+from .tuning.samples import BenchSettings
 from .tuning.tunable import TunableSet
-from .tuning.tuner import LocalTuner
+from .tuning.tuner import LocalTuner, Outcome
+
+TUNER = "matmul"
+
+
+def say(text: str) -> None:
+    """A warning for the user, on stderr."""
+    print(f"rooftune: {text}", file=sys.stderr)
+
+
+class Session:
+    """What calls of one process share: configuration, store, clients and the tuner's memory.
+
+    `json_stdout` keeps stdout for JSON: a decisions sink on stdout then goes to stderr. `measure=False`
+    refuses to tune or probe. `warn` and `progress` (phase, done, total) are never called while
+    something is measured.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        measure: bool = True,
+        json_stdout: bool = False,
+        warn: Callable[[str], object] = say,
+        progress: Callable[[str, int, int], object] = lambda *_: None,
+    ) -> None:
+        self.config = config if config is not None else load_config()
+        self.warn = warn
+        for warning in self.config.warnings:
+            warn(warning)
+        self.store: Store = open_store(self.config, warn=warn)
+        self.level = Level.parse(self.config.autotune.level)
+        self.context = self._context(measure, json_stdout, progress)
+        self.tuner = LocalTuner(TUNER, self.context)
+        self._clients: dict[object, Client] = {}
+        self._candidates: dict[int, MatmulCandidates] = {}
+        self._lock = threading.RLock()
+
+    # --- devices -------------------------------------------------------------------------------
+
+    def client(self, device: str | int | None = None) -> Client:
+        """The client of a device (default: the preferred one), opened once. Raises DeviceError."""
+        with self._lock:
+            if device not in self._clients:
+                self._clients[device] = Client(device)
+            return self._clients[device]
+
+    def client_for(self, queue: cl.CommandQueue | None = None, context: cl.Context | None = None) -> Client:
+        """The client that computes in the caller's own context; the default client without one."""
+        if queue is not None:
+            context = queue.context
+        if context is None:
+            return self.client()
+        with self._lock:
+            known = next((c for c in self._clients.values() if c.context == context), None)
+            if known is None:
+                known = self._clients[context.int_ptr] = Client(context=context, queue=queue)
+            return known
+
+    # --- matmul --------------------------------------------------------------------------------
+
+    def candidates(self, client: Client) -> MatmulCandidates:
+        """The matmul candidates on this client's device, built once."""
+        with self._lock:
+            if id(client) not in self._candidates:
+                self._candidates[id(client)] = MatmulCandidates(client)
+            return self._candidates[id(client)]
+
+    def tunables(self, client: Client) -> TunableSet:
+        """The same candidates as the tuner's set."""
+        build = partial(self.candidates(client).tunables, self.level, partial(self.bounds, client))
+        return self.tuner.init(client, lambda _client: build())
+
+    def execute(self, client: Client, inputs: MatmulInputs) -> Any:
+        """Runs the decided candidate, tuning the key if it is new. Enqueued, not waited for."""
+        return self.tuner.execute(client, self.tunables(client), inputs)
+
+    def decide(self, client: Client, inputs: MatmulInputs) -> Outcome:
+        """The decision for these inputs, tuning if there is none."""
+        return self.tuner.decide(client, self.tunables(client), inputs)
+
+    def bounds(self, client: Client, inputs: MatmulInputs) -> Bounds | None:
+        """The roofline of a problem on this device, from probed peaks (probed now where not stored)."""
+        from .probes.peaks import peaks_for
+
+        problem = inputs.problem
+        nbytes = moved_bytes(problem)
+        peaks = peaks_for(client, self.store.probes, problem.elem.value, problem.precision, nbytes)
+        threshold = self.level.threshold
+        return Bounds(
+            (
+                Bound("compute", compute_ops(problem), peaks.ops_per_s, threshold),
+                Bound("memory", nbytes, peaks.bytes_per_s, threshold),
+            ),
+            peaks.launch_window_s,
+        )
+
+    # --- around the tuner ----------------------------------------------------------------------
+
+    def _context(
+        self, measure: bool, json_stdout: bool, progress: Callable[[str, int, int], object]
+    ) -> TuningContext:
+        bench = self.config.bench
+        settings = BenchSettings(
+            min_samples=bench.min_samples,
+            max_samples=bench.max_samples,
+            short_circuit_samples=bench.short_circuit_samples,
+            speed_factor=bench.speed_factor,
+            adaptive=bench.adaptive,
+            budget_s=bench.budget_s,
+        )
+        return TuningContext(
+            level=self.level,
+            settings=settings,
+            short_circuit=not self.config.autotune.disable_short_circuit,
+            environment=self.config.environment.name,
+            measure=measure,
+            store=self.store.decisions,
+            sinks=_sinks(self.config.decisions, json_stdout),
+            warn=self.warn,
+            progress=progress,
+        )
+
+
+def _sinks(config: DecisionsConfig, json_stdout: bool) -> list[Callable[[dict[str, Any]], object]]:
+    sinks: list[Callable[[dict[str, Any]], object]] = []
+    if config.stdout:
+        sinks.append(partial(_print_record, sys.stderr if json_stdout else sys.stdout))
+    if config.stderr:
+        sinks.append(partial(_print_record, sys.stderr))
+    if config.file is not None:
+        sinks.append(partial(_append_record, config.file))
+    return sinks
+
+
+def _print_record(stream: TextIO, record: dict[str, Any]) -> None:
+    print(json.dumps(record), file=stream, flush=True)
+
+
+def _append_record(path: Path, record: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+_default: Session | None = None
+_default_lock = threading.Lock()
+
+
+def default_session() -> Session:
+    """The session of `rooftune.matmul`, made at the first call from the configuration found then."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Session()
+        return _default
