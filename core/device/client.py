@@ -217,6 +217,21 @@ class Client:
                 cl.enqueue_copy(self.current_queue, result, buffer, src_offset=offset, is_blocking=True)
         return result.tobytes()
 
+    def read_into(self, memory: np.ndarray, buffer: cl.Buffer, *, in_place: bool = False) -> None:
+        """Waits for the work before, and has the buffer's bytes in `memory`.
+
+        `in_place`: the buffer was made on this very memory (USE_HOST_PTR), so a mapping is enough.
+        """
+        with faults.waiting(self._thread.candidate):
+            if not in_place:
+                cl.enqueue_copy(self.current_queue, memory, buffer, is_blocking=True)
+                return
+            mapped, _ = cl.enqueue_map_buffer(
+                self.current_queue, buffer, cl.map_flags.READ, 0, memory.shape, memory.dtype, is_blocking=True
+            )
+            mapped.base.release(self.current_queue)
+            self.current_queue.finish()
+
     def address(self, buffer: cl.Buffer) -> int:
         """The buffer's device address, as a kernel sees it."""
         kernel = self.kernel(_ADDRESS_SOURCE, "address")
@@ -232,8 +247,22 @@ class Client:
     def sync(self) -> None:
         """Wait for all work of both queues. Raises DeviceFaultError when a kernel faulted."""
         with faults.waiting(self._thread.candidate):
-            self.queue.finish()
-            self.profiling_queue.finish()
+            for queue in {self.queue, self.current_queue, self.profiling_queue}:
+                queue.finish()
+
+    @contextmanager
+    def using(
+        self, queue: cl.CommandQueue | None, wait_for: Sequence[cl.Event] | None = None
+    ) -> Iterator[None]:
+        """This thread's work inside the block goes to `queue` (None: stays where it went), after `wait_for`."""
+        before = self._thread.queue
+        self._thread.queue = queue or before
+        try:
+            if wait_for:
+                cl.enqueue_barrier(self.current_queue, wait_for=list(wait_for))
+            yield
+        finally:
+            self._thread.queue = before
 
     @contextmanager
     def naming(self, candidate: str) -> Iterator[None]:

@@ -1,0 +1,52 @@
+"""Stores that forget what was there: a cold run measures everything anew and replaces it when done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .stores import DecisionStore, ProbeStore
+
+
+class ColdDecisions:
+    """A decision store that answers only with what this run saved, and replaces what stood before."""
+
+    def __init__(self, store: DecisionStore) -> None:
+        self._store = store
+        self._fresh: set[tuple[str, ...]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def load(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
+    ) -> dict[str, Any] | None:
+        place = (tuner, level, device_id, checksum, key_json)
+        return self._store.load(*place) if place in self._fresh else None
+
+    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> list[dict[str, Any]]:
+        return []
+
+    def save(
+        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str,
+        decision_json: Mapping[str, Any], *, began_at_row_version: int | None,
+    ) -> dict[str, Any]:
+        place = (tuner, level, device_id, checksum, key_json)
+        self._fresh.add(place)
+        return self._store.save(*place, decision_json, began_at_row_version=began_at_row_version)
+
+
+class ColdProbes:
+    """A probe store that answers only with what this run measured."""
+
+    def __init__(self, store: ProbeStore) -> None:
+        self._store = store
+        self._fresh: set[tuple[str, int, str]] = set()
+
+    def load(self, device_id: str, probe_version: int, probe_key: str) -> dict[str, Any] | None:
+        place = (device_id, probe_version, probe_key)
+        return self._store.load(*place) if place in self._fresh else None
+
+    def save(self, device_id: str, probe_version: int, probe_key: str, result: Mapping[str, Any]) -> None:
+        self._fresh.add((device_id, probe_version, probe_key))
+        self._store.save(device_id, probe_version, probe_key, result)
