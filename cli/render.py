@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -207,3 +207,42 @@ def steps(title: str, total: int) -> Iterator[Steps]:
         yield progress
     finally:
         progress.clear()
+
+
+class StatusLine:
+    """One line on stderr that says what is going on; drawn only when told to, gone when done."""
+
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self._live:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            sys.stderr.write("\r\x1b[K" + text[: max(width - 1, 1)])
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def above(self, printer: Callable[[Any], object]) -> Callable[[Any], None]:
+        """The printer, with the line out of its way."""
+
+        def print_above(what: Any) -> None:
+            self.clear()
+            printer(what)
+
+        return print_above
+
+
+@contextmanager
+def status_line() -> Iterator[StatusLine]:
+    """A status line; silent when stderr is no terminal."""
+    line = StatusLine(live=sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    try:
+        yield line
+    finally:
+        line.clear()

@@ -19,6 +19,7 @@ from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.tunables import MatmulCandidates, MatmulInputs
+from .store.cold import ColdDecisions, ColdProbes
 from .store.stores import Store, open_store
 from .tuning.bounds import Bound, Bounds
 from .tuning.context import TuningContext
@@ -38,8 +39,8 @@ def say(text: str) -> None:
 class Session:
     """What calls of one process share: configuration, store, clients and the tuner's memory.
 
-    `json_stdout` keeps stdout for JSON: a decisions sink on stdout then goes to stderr. `measure=False`
-    refuses to tune or probe. `warn` and `progress` (phase, done, total) are never called while
+    `json_stdout` keeps stdout for JSON: a decisions sink on stdout then goes to stderr. `cold`
+    forgets stored decisions and probe results and replaces them; `measure=False` refuses to tune. `warn` and `progress` (phase, done, total) are never called while
     something is measured.
     """
 
@@ -47,6 +48,7 @@ class Session:
         self,
         config: Config | None = None,
         *,
+        cold: bool = False,
         measure: bool = True,
         json_stdout: bool = False,
         warn: Callable[[str], object] = say,
@@ -57,6 +59,8 @@ class Session:
         for warning in self.config.warnings:
             warn(warning)
         self.store: Store = open_store(self.config, warn=warn)
+        self.decisions = ColdDecisions(self.store.decisions) if cold else self.store.decisions
+        self.probes = ColdProbes(self.store.probes) if cold else self.store.probes
         self.level = Level.parse(self.config.autotune.level)
         self.context = self._context(measure, json_stdout, progress)
         self.tuner = LocalTuner(TUNER, self.context)
@@ -113,7 +117,7 @@ class Session:
 
         problem = inputs.problem
         nbytes = moved_bytes(problem)
-        peaks = peaks_for(client, self.store.probes, problem.elem.value, problem.precision, nbytes)
+        peaks = peaks_for(client, self.probes, problem.elem.value, problem.precision, nbytes)
         threshold = self.level.threshold
         return Bounds(
             (
@@ -143,7 +147,7 @@ class Session:
             short_circuit=not self.config.autotune.disable_short_circuit,
             environment=self.config.environment.name,
             measure=measure,
-            store=self.store.decisions,
+            store=self.decisions,
             sinks=_sinks(self.config.decisions, json_stdout),
             warn=self.warn,
             progress=progress,
