@@ -19,6 +19,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "shapes": Entry("Tuning", "shapes"),
     "keys": Entry("Looking", "keys"),
     "plan": Entry("Looking", "plan"),
     "schema": Entry("About rooftune", "schema"),
