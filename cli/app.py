@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "shapes": Entry("Tuning", "shapes"),
+    "decisions": Entry("Looking", "decisions"),
     "keys": Entry("Looking", "keys"),
     "plan": Entry("Looking", "plan"),
     "schema": Entry("About rooftune", "schema"),

@@ -1,3 +1,65 @@
-"""rooftune: finds the fastest kernel for an OpenCL device, and shows why it is the fastest."""
+"""rooftune: finds the fastest kernel for an OpenCL device, and shows why it is the fastest.
+
+    import rooftune as rt
+    c = rt.matmul(a, b)              # numpy in, numpy out; pyopencl arrays in, pyopencl array out
+
+Importing it opens no device: what needs pyopencl is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    ConfigError,
+    DeviceError,
+    DeviceFaultError,
+    DtypeError,
+    OutOfMemoryError,
+    RooftuneError,
+    UnsupportedError,
+    UsageError,
+    WorkError,
+)
+from .tuning.bounds import Bound, Bounds
+from .tuning.level import Level, anchor
+from .tuning.tunable import Tunable, TunableSet, TuneGroup
+from .tuning.tuner import LocalTuner
+
+if TYPE_CHECKING:
+    from .api import decisions, devices, matmul, probe, tune
+    from .config import Config, load_config
+    from .device.client import Client
+    from .session import Session
 
 __version__ = "0.1.0"
+
+_LATER = {
+    "Client": ".device.client",
+    "Config": ".config",
+    "Session": ".session",
+    "decisions": ".api",
+    "devices": ".api",
+    "load_config": ".config",
+    "matmul": ".api",
+    "probe": ".api",
+    "tune": ".api",
+}
+
+__all__ = [
+    "Bound", "Bounds", "Client", "Config", "ConfigError", "DeviceError", "DeviceFaultError", "DtypeError",
+    "Level", "LocalTuner", "OutOfMemoryError", "RooftuneError", "Session", "Tunable", "TunableSet", "TuneGroup",
+    "UnsupportedError", "UsageError", "WorkError", "anchor", "decisions", "devices", "load_config", "matmul",
+    "probe", "tune",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'rooftune' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -103,6 +103,11 @@ class DecisionStore:
         found = [_decision(entry) for entry in reversed(entries) if entry.key == key_json]
         return [decision for decision in found if decision is not None]
 
+    def all(self) -> list[dict[str, Any]]:
+        """Every stored decision, of all tuners, levels and devices, oldest first."""
+        found = [_decision(entry) for entry in self._database.find("autotune")]
+        return [decision for decision in found if decision is not None]
+
     def forget(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
         """Remove a decision (its winner faulted); True when there was one."""
         entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)

@@ -1,0 +1,41 @@
+"""`tune decisions`: stored decisions, one JSON record a line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import BatchOption, Common, PrecisionOption, ShapesArgument, common, parse_elem
+from .render import print_lines, say, to_json
+
+DtypeFilter = Annotated[
+    str, typer.Option("--dtype", metavar="TYPE", help="Element type of the shapes: f32, f64, f16 or bf16.")
+]
+
+
+@common()
+def decisions(
+    common: Common,
+    shapes: ShapesArgument = None,
+    dtype: DtypeFilter = "f32",
+    batch: BatchOption = 1,
+    precision: PrecisionOption = None,
+) -> None:
+    """Print stored decisions as JSON Lines, one record a line.
+
+    Without shapes: all of the environment. With shapes: those of their keys on this device.
+    """
+    from rooftune.decided import stored_records
+    from rooftune.matmul.problem import Shape
+    from rooftune.session import Session
+
+    parse_elem(dtype, precision)
+    parsed = [Shape.parse(text) for text in shapes or ()]
+    session = Session(common.settings(precision))
+    records = stored_records(
+        session, parsed, dtype=dtype, device=common.device, batch=batch, precision=precision
+    )
+    print_lines(to_json(record) for record in records)
+    if not records:
+        say("no decision is stored here" + (" for these shapes" if parsed else ""))

@@ -1,0 +1,118 @@
+"""The library's functions: what the command prints, as values. Documented for users of `import rooftune`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .errors import UsageError
+from .matmul.problem import Elem, Shape
+from .session import Session, default_session
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+    from .device.client import Client
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    dtype: str | None = None,
+    precision: str | None = None,
+    client: Client | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> Any:
+    """The matrix product of two arrays, by the kernel tuned for this device, shape, layout and type.
+
+    Shapes follow numpy.matmul: 1-D operands count as a row and a column, batch axes broadcast. Two
+    numpy arrays give a numpy array, and the call returns when it is computed. Two pyopencl arrays
+    give a pyopencl array: nothing is copied to the host, and the work is enqueued, not waited for.
+
+    Element types are float16, bfloat16 (of ml_dtypes), float32 and float64; mixed types are promoted
+    as numpy promotes. `dtype="bf16"` takes uint16 arrays as bfloat16 data. Accumulation is in float32
+    (float64 for float64). `precision` is for float32: "full" (the default; error no worse than that of
+    plain float32 multiply-adds) or "tf32". `out` takes the result; where it overlaps an operand or has
+    strides that no kernel writes, the result goes through a temporary. `queue` is where the work is
+    enqueued, after `wait_for`; `client` computes on a device opened before.
+
+    The first call with a new key measures candidates, for seconds; the decision is stored.
+
+    Raises UsageError (a ValueError) for shapes that do not multiply, DtypeError (a TypeError) for
+    other element types, DeviceError without a device, WorkError when no candidate can run.
+    """
+    from .matmul.operation import matmul as compute
+
+    return compute(
+        default_session(), a, b, out=out, dtype=dtype, precision=precision, client=client, queue=queue,
+        wait_for=wait_for,
+    )
+
+
+def tune(
+    shapes: Sequence[str | int],
+    *,
+    dtype: str = "f32",
+    batch: int = 1,
+    precision: str | None = None,
+    repeat: int = 20,
+    device: str | int | None = None,
+    session: Session | None = None,
+) -> dict[str, Any]:
+    """Tunes shapes in order on random operands; what `tune shapes --json` prints, without its schema.
+
+    A shape is a number for a square or text such as "64x4096x1024T". Raises UsageError for a wrong
+    shape, type or number, DeviceError without a device; a shape that could not be computed has its
+    "error" set.
+    """
+    from .shapes_run import tune_shapes
+
+    session = session or default_session()
+    parsed = [Shape.parse(str(shape)) for shape in shapes]
+    return tune_shapes(
+        session, session.client(device), parsed, elem=Elem.parse(dtype), batch=batch, repeat=repeat,
+        precision=precision,
+    ).to_json()
+
+
+def decisions(
+    shapes: Sequence[str | int] = (),
+    *,
+    dtype: str | None = None,
+    device: str | int | None = None,
+    session: Session | None = None,
+) -> list[dict[str, Any]]:
+    """Stored decisions, one record each, as `tune decisions` prints them.
+
+    All of the environment, or those of the shapes' keys on a device (the default one).
+    """
+    from .decided import stored_records
+
+    session = session or default_session()
+    return stored_records(
+        session, [Shape.parse(str(shape)) for shape in shapes], dtype=dtype, device=device
+    )
+
+
+def devices() -> list[dict[str, Any]]:
+    """The OpenCL devices found, as `tune devices --json` lists them."""
+    from .device.discovery import list_devices
+
+    return [
+        {
+            "index": d.index, "platform": d.platform, "name": d.name, "kind": d.kind, "origin": d.origin,
+            "driver": d.profile.driver, "usable": d.usable, "issues": d.issues, "id": d.profile.id,
+        }
+        for d in list_devices()
+    ]
+
+
+def probe(
+    what: str = "all", *, dtype: str = "f32", fresh: bool = False, device: str | int | None = None,
+    session: Session | None = None,
+) -> dict[str, Any]:
+    """Measures, or recalls, what a device can do; what `tune probe --json` prints, without its schema."""
+    raise UsageError("not yet")
