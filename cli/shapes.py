@@ -25,9 +25,13 @@ ShapesToTune = Annotated[
 ]
 ColdOption = Annotated[
     bool,
-    typer.Option("--cold", help="Forget these keys and this device's probe results first; replace them when done."),
+    typer.Option(
+        "--cold", help="Forget these keys and this device's probe results, and replace them when done."
+    ),
 ]
-WarmOption = Annotated[bool, typer.Option("--warm", help="Refuse to measure: fail for a key that is not known.")]
+WarmOption = Annotated[
+    bool, typer.Option("--warm", help="Refuse to measure: a key that is not known is an error.")
+]
 RepeatOption = Annotated[int, typer.Option("--repeat", metavar="N", min=0, help="Calls after the first.")]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Say the winner, how good it is, and where the time went.")
@@ -56,7 +60,9 @@ def shapes(
     from rooftune.matmul.problem import Shape
 
     if cold and warm:
-        raise UsageError("--cold and --warm exclude each other", hint="--cold measures anew, --warm refuses to.")
+        raise UsageError(
+            "--cold and --warm exclude each other", hint="--cold measures anew, --warm refuses to."
+        )
     parsed = [Shape.parse(text) for text in shapes]
     elem = parse_elem(dtype, precision)
     settings = common.settings(precision)
@@ -66,14 +72,24 @@ def shapes(
 
     with status_line() as status:
         session = Session(
-            settings, cold=cold, measure=not warm, json_stdout=common.json, warn=status.above(warn),
+            settings,
+            cold=cold,
+            measure=not warm,
+            json_stdout=common.json,
+            warn=status.above(warn),
             progress=lambda phase, done, total: status.show(f"{_DOING[phase]} {done}/{total}"),
         )
         client = session.client(common.device)
         if not common.json:
             status.above(say)(f"device: {client.device_name} ({client.profile.platform})")
         report = tune_shapes(
-            session, client, parsed, elem=elem, batch=batch, repeat=repeat, precision=precision,
+            session,
+            client,
+            parsed,
+            elem=elem,
+            batch=batch,
+            repeat=repeat,
+            precision=precision,
             done=lambda run: None if common.json else status.above(print_lines)(_lines(run, verbose)),
         )
     if common.json:
@@ -119,7 +135,8 @@ def _details(run: ShapeRun) -> Iterator[str]:
     limit = f", limit {format_seconds(decision.limit_s)}" if decision.limit_s is not None else ""
     stopped = ", stopped early" if decision.short_circuit else ""
     speed = f", {run.gflops:.1f} GFLOP/s" if run.gflops else ""
-    yield f"  {decision.name} ({run.source}): {format_seconds(decision.median_s)}{share}{limit}{stopped}{speed}"
+    median = format_seconds(decision.median_s)
+    yield f"  {decision.name} ({run.source}): {median}{share}{limit}{stopped}{speed}"
     if run.source == "tuned":
         spent = ", ".join(f"{name[:-2]} {format_seconds(s)}" for name, s in vars(decision.timings).items())
         yield f"  time spent: {spent}"

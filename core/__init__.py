@@ -48,10 +48,32 @@ _LATER = {
 }
 
 __all__ = [
-    "Bound", "Bounds", "Client", "Config", "ConfigError", "DeviceError", "DeviceFaultError", "DtypeError",
-    "Level", "LocalTuner", "OutOfMemoryError", "RooftuneError", "Session", "Tunable", "TunableSet", "TuneGroup",
-    "UnsupportedError", "UsageError", "WorkError", "anchor", "decisions", "devices", "load_config", "matmul",
-    "probe", "tune",
+    "Bound",
+    "Bounds",
+    "Client",
+    "Config",
+    "ConfigError",
+    "DeviceError",
+    "DeviceFaultError",
+    "DtypeError",
+    "Level",
+    "LocalTuner",
+    "OutOfMemoryError",
+    "RooftuneError",
+    "Session",
+    "Tunable",
+    "TunableSet",
+    "TuneGroup",
+    "UnsupportedError",
+    "UsageError",
+    "WorkError",
+    "anchor",
+    "decisions",
+    "devices",
+    "load_config",
+    "matmul",
+    "probe",
+    "tune",
 ]
 
 

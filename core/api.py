@@ -47,7 +47,14 @@ def matmul(
     from .matmul.operation import matmul as compute
 
     return compute(
-        default_session(), a, b, out=out, dtype=dtype, precision=precision, client=client, queue=queue,
+        default_session(),
+        a,
+        b,
+        out=out,
+        dtype=dtype,
+        precision=precision,
+        client=client,
+        queue=queue,
         wait_for=wait_for,
     )
 
@@ -73,7 +80,12 @@ def tune(
     session = session or default_session()
     parsed = [Shape.parse(str(shape)) for shape in shapes]
     return tune_shapes(
-        session, session.client(device), parsed, elem=Elem.parse(dtype), batch=batch, repeat=repeat,
+        session,
+        session.client(device),
+        parsed,
+        elem=Elem.parse(dtype),
+        batch=batch,
+        repeat=repeat,
         precision=precision,
     ).to_json()
 
@@ -92,9 +104,7 @@ def decisions(
     from .decided import stored_records
 
     session = session or default_session()
-    return stored_records(
-        session, [Shape.parse(str(shape)) for shape in shapes], dtype=dtype, device=device
-    )
+    return stored_records(session, [Shape.parse(str(shape)) for shape in shapes], dtype=dtype, device=device)
 
 
 def devices() -> list[dict[str, Any]]:
@@ -103,15 +113,26 @@ def devices() -> list[dict[str, Any]]:
 
     return [
         {
-            "index": d.index, "platform": d.platform, "name": d.name, "kind": d.kind, "origin": d.origin,
-            "driver": d.profile.driver, "usable": d.usable, "issues": d.issues, "id": d.profile.id,
+            "index": d.index,
+            "platform": d.platform,
+            "name": d.name,
+            "kind": d.kind,
+            "origin": d.origin,
+            "driver": d.profile.driver,
+            "usable": d.usable,
+            "issues": d.issues,
+            "id": d.profile.id,
         }
         for d in list_devices()
     ]
 
 
 def probe(
-    what: str = "all", *, dtype: str = "f32", fresh: bool = False, device: str | int | None = None,
+    what: str = "all",
+    *,
+    dtype: str = "f32",
+    fresh: bool = False,
+    device: str | int | None = None,
     session: Session | None = None,
 ) -> dict[str, Any]:
     """Measures, or recalls, what a device can do; what `tune probe --json` prints, without its schema."""

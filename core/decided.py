@@ -13,8 +13,13 @@ from .tuning.tunable import key_text
 
 
 def stored_records(
-    session: Session, shapes: Sequence[Shape] = (), *, dtype: str | None = None,
-    device: str | int | None = None, batch: int = 1, precision: str | None = None,
+    session: Session,
+    shapes: Sequence[Shape] = (),
+    *,
+    dtype: str | None = None,
+    device: str | int | None = None,
+    batch: int = 1,
+    precision: str | None = None,
 ) -> list[dict[str, Any]]:
     """Records of the environment's decisions, oldest first.
 
@@ -32,7 +37,11 @@ def _all(session: Session) -> Iterator[Decision]:
 
 
 def _of(
-    session: Session, shapes: Sequence[Shape], dtype: str | None, device: str | int | None, batch: int,
+    session: Session,
+    shapes: Sequence[Shape],
+    dtype: str | None,
+    device: str | int | None,
+    batch: int,
     precision: str | None,
 ) -> Iterator[Decision]:
     client = session.client(device)

@@ -39,9 +39,9 @@ def say(text: str) -> None:
 class Session:
     """What calls of one process share: configuration, store, clients and the tuner's memory.
 
-    `json_stdout` keeps stdout for JSON: a decisions sink on stdout then goes to stderr. `cold`
-    forgets stored decisions and probe results and replaces them; `measure=False` refuses to tune. `warn` and `progress` (phase, done, total) are never called while
-    something is measured.
+    `cold` forgets stored decisions and probe results and replaces them; `measure=False` refuses to
+    tune. `json_stdout` keeps stdout for JSON: a decisions sink on stdout then goes to stderr. `warn`
+    and `progress` (phase, done, total) are never called while something is measured.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Session:
         cold: bool = False,
         measure: bool = True,
         json_stdout: bool = False,
-        warn: Callable[[str], object] = say,
+        warn: Callable[[str], None] = say,
         progress: Callable[[str, int, int], object] = lambda *_: None,
     ) -> None:
         self.config = config if config is not None else load_config()

@@ -51,17 +51,28 @@ class ShapeRun:
     def to_json(self) -> dict[str, Any]:
         decision, shape = self.decision, self.shape
         return {
-            "shape": shape.text, "m": shape.m, "n": shape.n, "k": shape.k, "batch": self.problem.batch,
-            "dtype": str(self.problem.elem), "key": self.key.to_json(), "source": self.source,
-            "decision": None if decision is None else {
-                "index": decision.index, "name": decision.name, "median_s": decision.median_s,
+            "shape": shape.text,
+            "m": shape.m,
+            "n": shape.n,
+            "k": shape.k,
+            "batch": self.problem.batch,
+            "dtype": str(self.problem.elem),
+            "key": self.key.to_json(),
+            "source": self.source,
+            "decision": None
+            if decision is None
+            else {
+                "index": decision.index,
+                "name": decision.name,
+                "median_s": decision.median_s,
                 "roofline": decision.roofline,
             },
             "limit_s": decision.limit_s if decision else None,
             "short_circuit": decision.short_circuit if decision else None,
             "first_s": self.first_s,
             "next": {
-                "count": len(self.next_s), "min_s": min(self.next_s, default=None),
+                "count": len(self.next_s),
+                "min_s": min(self.next_s, default=None),
                 "median_s": median(self.next_s) if self.next_s else None,
             },
             "gflops": self.gflops,
@@ -87,7 +98,9 @@ class ShapesReport:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "device": self.device, "environment": self.environment, "level": self.level,
+            "device": self.device,
+            "environment": self.environment,
+            "level": self.level,
             "shapes": [run.to_json() for run in self.shapes],
         }
 
@@ -123,7 +136,10 @@ def tune_shapes(
 def random_inputs(client: Client, problem: Problem, seed: int = 0) -> MatmulInputs:
     """Random operands for a problem of fresh operands, on the device. Raises OutOfMemoryError."""
     rng = np.random.default_rng(seed)
-    lhs, rhs = (client.upload(_random(rng, operand.size_bytes, problem.elem)) for operand in (problem.lhs, problem.rhs))
+    lhs, rhs = (
+        client.upload(_random(rng, operand.size_bytes, problem.elem))
+        for operand in (problem.lhs, problem.rhs)
+    )
     return MatmulInputs(problem, lhs, rhs, client.empty(problem.out.size_bytes))
 
 
@@ -163,8 +179,15 @@ def _measured(
     middle = client.counters.snapshot()
     next_s = tuple(_call(session, client, inputs) for _ in range(repeat))
     return ShapeRun(
-        shape, problem, key, outcome.source, outcome.decision, first_s, next_s,
-        first=_between(start, middle), next=client.counters.since(middle),
+        shape,
+        problem,
+        key,
+        outcome.source,
+        outcome.decision,
+        first_s,
+        next_s,
+        first=_between(start, middle),
+        next=client.counters.since(middle),
     )
 
 

@@ -254,7 +254,7 @@ class Client:
     def using(
         self, queue: cl.CommandQueue | None, wait_for: Sequence[cl.Event] | None = None
     ) -> Iterator[None]:
-        """This thread's work inside the block goes to `queue` (None: stays where it went), after `wait_for`."""
+        """This thread's work inside the block goes to `queue` (None: unchanged), after `wait_for`."""
         before = self._thread.queue
         self._thread.queue = queue or before
         try:

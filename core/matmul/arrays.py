@@ -1,4 +1,4 @@
-"""Callers' arrays as operands: numpy and pyopencl arrays in, buffers and views out, copying only where it must."""
+"""Callers' arrays as operands: numpy and pyopencl arrays as buffers and views, copied where they must be."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def common_dtype(a: np.dtype[Any], b: np.dtype[Any], wanted: str | None) -> np.d
         ) from None
 
 
-def view_of(shape: tuple[int, ...], strides_bytes: tuple[int, ...], itemsize: int, offset_bytes: int = 0) -> View:
+def view_of(
+    shape: tuple[int, ...], strides_bytes: tuple[int, ...], itemsize: int, offset_bytes: int = 0
+) -> View:
     return View(tuple(shape), tuple(s // itemsize for s in strides_bytes), offset_bytes)
 
 
@@ -76,14 +78,13 @@ def span_bytes(shape: tuple[int, ...], strides_bytes: tuple[int, ...], itemsize:
 
 
 def load_numpy(client: Client, array: np.ndarray[Any, Any]) -> Loaded:
-    """The array on the device: in place on CPU devices, copied to others; repacked when its span is too wide."""
+    """The array on the device: in place on CPU devices, else copied; repacked when its span is too wide."""
     array = _addressable(array)
     low, high = span_bytes(array.shape, array.strides, array.itemsize)
     base = array.__array_interface__["data"][0] + low
-    memory = np.frombuffer((ctypes.c_char * (high - low)).from_address(base), np.uint8)
-    flags = cl.mem_flags.READ_ONLY
-    flags |= cl.mem_flags.USE_HOST_PTR if client.profile.is_cpu else cl.mem_flags.COPY_HOST_PTR
-    buffer = cl.Buffer(client.context, flags, hostbuf=memory)
+    memory = np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(base))
+    where = cl.mem_flags.USE_HOST_PTR if client.profile.is_cpu else cl.mem_flags.COPY_HOST_PTR
+    buffer = cl.Buffer(client.context, cl.mem_flags.READ_ONLY | where, hostbuf=memory)
     return Loaded(buffer, view_of(array.shape, array.strides, array.itemsize, -low), (array, memory))
 
 
@@ -97,9 +98,8 @@ def _addressable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def load_device(array: cl_array.Array) -> Loaded:
     """A pyopencl array as it is: its buffer, strides and byte offset, nothing copied."""
-    return Loaded(
-        array.base_data, view_of(array.shape, array.strides, array.dtype.itemsize, array.offset), array
-    )
+    buffer: Any = array.base_data
+    return Loaded(buffer, view_of(array.shape, array.strides, array.dtype.itemsize, array.offset), array)
 
 
 def overlaps(a: cl_array.Array, b: cl_array.Array) -> bool:

@@ -25,7 +25,7 @@ def strided_copy(
     wait_for: Sequence[cl.Event] | None = None,
     label: str = "CopyOperand",
 ) -> cl.Event:
-    """Copies `source` to `target` (equal shapes, any strides, offsets in their views); enqueued, not waited for."""
+    """Copies `source` to `target`, of equal shapes and any strides; enqueued, not waited for."""
     shape = source[1].shape
     triples = np.array([shape, source[1].strides, target[1].strides], np.int64).T
     text = (files("rooftune.matmul") / "kernels" / "strided_copy.cl").read_text()

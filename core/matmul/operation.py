@@ -50,7 +50,8 @@ def matmul(
     if wait_for is not None and queue is None:
         raise UsageError("wait_for needs the queue to wait on", hint="Give queue= as well.")
     a, b = np.asarray(a), np.asarray(b)
-    return _of_numpy(session, a, b, out, dtype, precision, client or session.client_for(queue), queue, wait_for)
+    client = client or session.client_for(queue)
+    return _of_numpy(session, a, b, out, dtype, precision, client, queue, wait_for)
 
 
 def _precision(session: Session, wanted: str | None) -> str:
@@ -68,8 +69,15 @@ def _precision_of(elem: Elem, precision: str) -> str:
 
 
 def _of_numpy(
-    session: Session, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], out: Any, dtype: str | None,
-    precision: str, client: Client, queue: cl.CommandQueue | None, wait_for: Sequence[cl.Event] | None,
+    session: Session,
+    a: np.ndarray[Any, Any],
+    b: np.ndarray[Any, Any],
+    out: Any,
+    dtype: str | None,
+    precision: str,
+    client: Client,
+    queue: cl.CommandQueue | None,
+    wait_for: Sequence[cl.Event] | None,
 ) -> Any:
     common = common_dtype(a.dtype, b.dtype, dtype)
     elem = elem_of(common, dtype)
@@ -97,9 +105,15 @@ def _numpy_view(array: np.ndarray[Any, Any]) -> View:
 
 
 def _fill(
-    session: Session, client: Client, product: Product, elem: Elem, precision: str,
-    operands: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], result: np.ndarray[Any, Any],
-    queue: cl.CommandQueue | None, wait_for: Sequence[cl.Event] | None,
+    session: Session,
+    client: Client,
+    product: Product,
+    elem: Elem,
+    precision: str,
+    operands: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
+    result: np.ndarray[Any, Any],
+    queue: cl.CommandQueue | None,
+    wait_for: Sequence[cl.Event] | None,
 ) -> None:
     """Computes into `result`, a C-contiguous array, and waits for it."""
     lhs, rhs = (load_numpy(client, array) for array in operands)
@@ -121,8 +135,15 @@ def _fill(
 
 
 def _of_device_arrays(
-    session: Session, a: cl_array.Array, b: cl_array.Array, out: Any, dtype: str | None, precision: str,
-    client: Client | None, queue: cl.CommandQueue | None, wait_for: Sequence[cl.Event] | None,
+    session: Session,
+    a: cl_array.Array,
+    b: cl_array.Array,
+    out: Any,
+    dtype: str | None,
+    precision: str,
+    client: Client | None,
+    queue: cl.CommandQueue | None,
+    wait_for: Sequence[cl.Event] | None,
 ) -> cl_array.Array:
     queue = queue or a.queue or b.queue
     client = client or session.client_for(queue, a.context)
@@ -157,16 +178,20 @@ def _of_device_arrays(
     between = Loaded(temporary, View(product.full_shape, row_major(product.full_shape)))
     _run(session, client, product, elem, _precision_of(elem, precision), lhs, rhs, between, queue, wait_for)
     strided_copy(
-        client, elem, (between.buffer, between.view), (target.buffer, target.view), queue=queue,
+        client,
+        elem,
+        (between.buffer, between.view),
+        (target.buffer, target.view),
+        queue=queue,
         label="CopyOutput",
     )
     return out
 
 
-def _check_out(out: Any, kind: type, product: Product, dtype: np.dtype[Any]) -> None:
+def _check_out(out: Any, kind: type[Any], product: Product, dtype: np.dtype[Any]) -> None:
     if not isinstance(out, kind):
         raise UsageError(
-            f"out is a {type(out).__name__}; for these operands it must be a {kind.__module__}.{kind.__name__}"
+            f"out is a {type(out).__name__}; for these operands it must be a {kind.__qualname__}"
         )
     if tuple(out.shape) != product.result_shape or out.dtype != dtype:
         raise UsageError(
@@ -195,7 +220,12 @@ def _zero(
     zeros = client.upload(np.zeros(count * elem.size_bytes, np.uint8))
     source = View(target.view.shape, row_major(target.view.shape))
     strided_copy(
-        client, elem, (zeros, source), (target.buffer, target.view), queue=queue, wait_for=wait_for,
+        client,
+        elem,
+        (zeros, source),
+        (target.buffer, target.view),
+        queue=queue,
+        wait_for=wait_for,
         label="CopyOutput",
     )
 
@@ -204,8 +234,16 @@ def _zero(
 
 
 def _run(
-    session: Session, client: Client, product: Product, elem: Elem, precision: str, lhs: Loaded, rhs: Loaded,
-    out: Loaded, queue: cl.CommandQueue | None, wait_for: Sequence[cl.Event] | None,
+    session: Session,
+    client: Client,
+    product: Product,
+    elem: Elem,
+    precision: str,
+    lhs: Loaded,
+    rhs: Loaded,
+    out: Loaded,
+    queue: cl.CommandQueue | None,
+    wait_for: Sequence[cl.Event] | None,
 ) -> None:
     """Enqueues the product on `queue` (default: the client's), tuning its key first if it is not known."""
     for operand in (lhs, rhs, out):
@@ -236,5 +274,3 @@ def _walkable(problem: Problem) -> bool:
 def _expanded(client: Client, elem: Elem, view: View, loaded: Loaded) -> Loaded:
     buffer, packed = repacked(client, elem, (loaded.buffer, view))
     return Loaded(buffer, packed, loaded.keep)
-
-

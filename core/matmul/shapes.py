@@ -71,7 +71,8 @@ def multiply(a: View, b: View) -> Product:
     rhs = _column(b) if len(b.shape) == 1 else b
     if lhs.shape[-1] != rhs.shape[-2]:
         raise UsageError(
-            f"matmul of shapes {a.shape} and {b.shape}: inner extents {lhs.shape[-1]} and {rhs.shape[-2]} differ",
+            f"matmul of shapes {a.shape} and {b.shape}: "
+            f"inner extents {lhs.shape[-1]} and {rhs.shape[-2]} differ",
             hint="The last axis of the first operand must be as long as the last but one of the second.",
         )
     batch = _broadcast(a.shape[:-2], b.shape[:-2], a.shape, b.shape)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from rooftune.errors import UsageError
 from rooftune.matmul.shapes import View, multiply
 
