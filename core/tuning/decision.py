@@ -49,7 +49,10 @@ class Evidence:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Evidence:
-        return cls(**{**data, "samples": tuple(data["samples"])})
+        samples = tuple(data["samples"])
+        if not all(isinstance(s, (int, float)) and isfinite(s) and s > 0 for s in samples):
+            raise ValueError("a sample is not a number of seconds above 0")
+        return cls(**{**data, "samples": samples})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,519 @@
+"""The rules of sampling, each as a trace on fake candidates. `times` are samples; warm-ups last 1 s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rooftune.errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
+from rooftune.tuning.samples import BenchSettings
+from rooftune.tuning.schedule import Contender, RoundResult, State, run_round
+
+from .fakes import Bench, Series
+
+DEFAULTS = BenchSettings()
+
+
+def play(bench: Bench, *times: Any, limit: float | None = None, **settings: Any) -> RoundResult:
+    return run_round(bench.contenders(*times), BenchSettings(**settings), limit)
+
+
+def states(result: RoundResult) -> dict[str, str]:
+    return {standing.name: standing.state.value for standing in result.standings}
+
+
+def winner(result: RoundResult) -> str | None:
+    return result.winner.name if result.winner else None
+
+
+# First pass
+
+
+def test_the_first_pass_takes_a_warm_up_and_one_sample_each_by_ascending_index() -> None:
+    bench = Bench()
+    contenders = [bench.contender(2, 1.0), bench.contender(0, 1.0), bench.contender(1, 1.0)]
+    run_round(contenders, DEFAULTS)
+    assert bench.log[:6] == ["warm a", "a", "warm b", "b", "warm c", "c"]
+
+
+def test_the_warm_up_does_not_count() -> None:
+    bench = Bench()
+    result = run_round([bench.contender(0, 2.0, warm_up=100.0), bench.contender(1, 3.0)], DEFAULTS)
+    assert winner(result) == "a"
+    assert 100.0 not in result.standings[0].samples.values
+
+
+def test_later_rounds_are_interleaved() -> None:
+    bench = Bench()
+    play(bench, 1.0, 1.0, 1.0)
+    assert bench.order.startswith("abcabcabc")
+
+
+# Repeats
+
+
+def repeats_used(window_s: float, later_s: float | None = None) -> list[int]:
+    used: list[int] = []
+
+    def sample(repeats: int) -> float:
+        used.append(repeats)
+        return window_s if len(used) == 1 or later_s is None else later_s
+
+    run_round([Contender(0, "a", sample)], DEFAULTS)
+    return used
+
+
+@pytest.mark.parametrize(
+    ("window_s", "repeats"), [(1e-3, 1), (100e-6, 1), (99e-6, 2), (40e-6, 3), (5e-6, 20), (1e-6, 64)]
+)
+def test_tiny_kernels_are_repeated_until_a_sample_lasts_long_enough(window_s: float, repeats: int) -> None:
+    used = repeats_used(window_s)
+    assert used[0] == 1
+    assert set(used[1:]) == {repeats}
+
+
+def test_a_slow_warm_up_does_not_make_the_samples_too_short() -> None:
+    used = repeats_used(1e-3, 5e-6)
+    assert used[:3] == [1, 1, 20]
+    assert set(used[2:]) == {20}
+
+
+def test_repeats_do_not_change_after_the_first_sample() -> None:
+    assert set(repeats_used(20e-6, 30e-6)[1:]) == {5}
+
+
+# Short circuit
+
+
+def test_a_candidate_inside_the_limit_wins_after_two_samples_and_stops_everything() -> None:
+    bench = Bench()
+    result = play(bench, 5.0, 1.0, 0.5, limit=1.5)
+    assert winner(result) == "b"
+    assert result.short_circuit
+    assert bench.order == "abb"
+    assert states(result)["c"] == "waiting"
+    assert [event.name for event in result.events if event.kind == "ShortCircuit"] == ["b"]
+
+
+def test_a_sample_outside_the_limit_ends_the_attempt_in_the_first_pass() -> None:
+    bench = Bench()
+    play(bench, [1.0, 2.0, 2.0], 3.0, limit=1.5)
+    assert bench.order.startswith("aab")
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 5])
+def test_the_first_pass_takes_as_many_samples_inside_the_limit_as_are_wanted(wanted: int) -> None:
+    bench = Bench()
+    result = play(bench, 1.0, 1.0, limit=1.5, short_circuit_samples=wanted)
+    assert result.short_circuit
+    assert bench.order == "a" * wanted
+
+
+def test_a_sample_exactly_at_the_limit_is_inside() -> None:
+    assert play(Bench(), 1.0, 2.0, limit=1.0).short_circuit
+
+
+def test_after_each_round_the_lowest_median_inside_the_limit_short_circuits() -> None:
+    bench = Bench()
+    result = play(bench, [2.0, 1.2, 1.2], [2.0, 1.1, 1.1], [2.0, 3.0], limit=1.5)
+    assert bench.order == "abcabcabc"
+    assert result.short_circuit
+    assert winner(result) == "b"
+
+
+def test_a_first_sample_that_no_longer_counts_does_not_help_to_short_circuit() -> None:
+    bench = Bench()
+    result = play(bench, [1.0, 2.0, 1.0, 2.0], 2.1, limit=1.5, max_samples=4)
+    assert not result.short_circuit
+
+
+def test_without_a_limit_nothing_short_circuits() -> None:
+    assert not play(Bench(), 1e-3, 2e-3).short_circuit
+
+
+# Dropping
+
+
+def test_slow_candidates_are_dropped_from_min_samples_on() -> None:
+    bench = Bench()
+    result = play(bench, 1.0, 1.1, 2.0)
+    assert states(result) == {"a": "live", "b": "live", "c": "dropped"}
+    assert bench.sampled("c") == DEFAULTS.min_samples
+
+
+def test_the_slowest_are_dropped_first() -> None:
+    result = play(Bench(), 1.0, 3.0, 4.0, 2.0)
+    dropped = [event.name for event in result.events if event.kind == "Dropped"]
+    assert dropped == ["c", "b"]
+
+
+def test_never_drops_below_the_survivor_floor() -> None:
+    result = play(Bench(), 1.0, 5.0)
+    assert states(result) == {"a": "live", "b": "live"}
+    result = play(Bench(), 1.0, 5.0, 6.0)
+    assert states(result) == {"a": "live", "b": "live", "c": "dropped"}
+
+
+def test_one_slow_outlier_drops_nobody_since_minima_are_compared() -> None:
+    result = play(Bench(), 1.0, 1.0, [1.1, 1.1, 50.0, 1.1])
+    assert states(result)["c"] == "live"
+
+
+def test_exactly_the_speed_factor_is_not_dropped() -> None:
+    assert states(play(Bench(), 1.0, 1.0, 1.5))["c"] == "live"
+    assert states(play(Bench(), 1.0, 1.0, 1.75, speed_factor=1.75))["c"] == "live"
+
+
+def test_after_the_first_pass_a_hopeless_candidate_is_dropped_at_once() -> None:
+    bench = Bench()
+    result = play(bench, 1.0, 10.5, 9.5)
+    assert states(result)["b"] == "dropped"
+    assert bench.sampled("b") == 1
+    assert bench.sampled("c") > 1
+
+
+def test_a_hopeless_candidate_goes_even_below_the_survivor_floor() -> None:
+    bench = Bench()
+    result = play(bench, 60.0, 1.0, budget_s=1e9)
+    assert states(result) == {"a": "dropped", "b": "live"}
+    assert bench.sampled("a") == 1
+
+
+def test_dropped_candidates_never_win_whatever_their_arithmetic_says() -> None:
+    # "c" is dropped for its counted samples at the third round; its uncounted first was the fastest.
+    result = play(Bench(), [1.0, 1.0, 1.0, 9.0, 9.0, 9.0], [1.1, 1.1, 1.1, 9.0, 9.0, 9.0], [0.9, 2.0, 2.0])
+    assert states(result)["c"] == "dropped"
+    assert result.standings[0].samples.median > result.standings[2].samples.median
+    assert winner(result) in ("a", "b")
+
+
+def test_where_nobody_may_be_dropped_nobody_is() -> None:
+    result = run_round(Bench().contenders(1.0, 2.0, 50.0), DEFAULTS, None, may_drop=False)
+    assert states(result) == {"a": "live", "b": "live", "c": "live"}
+
+
+# Stopping
+
+
+def test_a_round_stops_when_all_live_ones_have_converged() -> None:
+    bench = Bench()
+    play(bench, 1.0, 1.1)
+    assert bench.order == "ab" * 5
+
+
+def test_one_that_still_improves_keeps_the_round_going() -> None:
+    bench = Bench()
+    play(bench, 1.0, [1.4, 1.35, 1.3, 1.25, 1.2, 1.15, 1.1, 1.1, 1.1])
+    assert bench.sampled("a") == bench.sampled("b") == 9
+
+
+def test_a_round_stops_at_max_samples() -> None:
+    bench = Bench()
+    improving = [10.0 * 0.97**step for step in range(30)]
+    play(bench, improving, [1.4 * value for value in improving], max_samples=7)
+    assert bench.order == "ab" * 7
+
+
+def test_one_alone_stops_at_min_samples() -> None:
+    bench = Bench()
+    play(bench, 1.0, min_samples=4)
+    assert bench.order == "a" * 4
+
+
+def test_convergence_is_not_asked_for_before_min_samples() -> None:
+    bench = Bench()
+    play(bench, 1.0, 1.1, min_samples=8)
+    assert bench.order == "ab" * 8
+
+
+def test_a_round_out_of_budget_decides_on_what_it_has() -> None:
+    bench, clock = Bench(), Series([float(tick) for tick in range(10_000)])
+    contenders = bench.contenders(1.0, 1.1, 1.2)
+    result = run_round(contenders, BenchSettings(budget_s=1e-3), clock=clock.next)
+    assert bench.order == "abc"
+    assert winner(result) == "a"
+
+
+def test_every_candidate_gets_one_sample_whatever_the_budget() -> None:
+    bench = Bench()
+    result = run_round(bench.contenders(3.0, 2.0), BenchSettings(budget_s=1e-9))
+    assert bench.order == "ab"
+    assert winner(result) == "b"
+
+
+def test_time_spent_compiling_is_not_taken_from_the_budget() -> None:
+    now = [0.0]
+    bench = Bench()
+
+    def compile_slowly() -> None:
+        now[0] += 100.0
+
+    contenders = [bench.contender(i, 1.0 + i / 10, prepare=compile_slowly) for i in range(2)]
+    result = run_round(contenders, BenchSettings(budget_s=1.0), clock=lambda: now[0])
+    assert bench.order == "ab" * 5
+    assert result.measure_s == 0.0
+
+
+# Disqualification
+
+
+@pytest.mark.parametrize("window", [0.0, -1.0, float("nan"), float("inf"), MeasurementError("unresolved")])
+def test_an_unresolved_window_disqualifies_however_good_the_earlier_samples(window: Any) -> None:
+    result = play(Bench(), [0.5, 0.5, 0.5, window], 1.0, speed_factor=3.0)
+    assert states(result) == {"a": "disqualified", "b": "live"}
+    assert winner(result) == "b"
+    assert result.standings[0].reason
+
+
+def test_any_error_disqualifies_with_its_reason() -> None:
+    result = play(Bench(), ValueError("bad argument"), OutOfMemoryError("64 GiB"), 1.0)
+    assert [standing.reason for standing in result.standings[:2]] == ["ValueError: bad argument", "64 GiB"]
+    assert winner(result) == "c"
+
+
+def test_an_error_in_the_warm_up_disqualifies_too() -> None:
+    bench = Bench()
+    result = run_round([bench.contender(0, 1.0, warm_up=ValueError("no")), bench.contender(1, 2.0)], DEFAULTS)
+    assert states(result) == {"a": "disqualified", "b": "live"}
+    assert bench.sampled("a") == 0
+
+
+def test_a_candidate_that_refuses_is_unsupported_and_not_at_fault() -> None:
+    result = play(Bench(), UnsupportedError("no tensor cores"), 1.0)
+    assert states(result) == {"a": "unsupported", "b": "live"}
+
+
+def test_a_candidate_that_can_not_be_prepared_is_not_run() -> None:
+    def prepare() -> None:
+        raise RuntimeError("build failed")
+
+    bench = Bench()
+    result = run_round([bench.contender(0, 1.0, prepare=prepare), bench.contender(1, 2.0)], DEFAULTS)
+    assert states(result)["a"] == "disqualified"
+    assert "a" not in bench.order
+
+
+def test_when_all_are_disqualified_nobody_wins() -> None:
+    result = play(Bench(), ValueError(), [1.0, ValueError()])
+    assert winner(result) is None
+    assert result.ranking == []
+
+
+def test_a_device_fault_ends_the_round_since_nothing_runs_afterwards() -> None:
+    with pytest.raises(DeviceFaultError):
+        play(Bench(), 1.0, [1.0, DeviceFaultError("illegal address")])
+
+
+# Winning
+
+
+def test_the_smallest_median_wins() -> None:
+    result = play(Bench(), [1.0, 2.0, 1.9, 1.9, 2.0], [1.5, 1.5, 1.5, 1.5, 1.5])
+    assert winner(result) == "b"
+
+
+def test_of_equal_medians_the_lowest_index_wins() -> None:
+    assert winner(play(Bench(), 1.0, 1.0, 1.0)) == "a"
+
+
+def test_the_survivors_are_ranked_so_that_the_next_best_is_known() -> None:
+    result = play(Bench(), 1.2, 1.0, 1.1)
+    assert [standing.name for standing in result.ranking] == ["b", "c", "a"]
+
+
+# Ties
+
+NOISY = [1.0, 1.00, 1.10, 1.00, 1.10, 1.00, 1.10, 1.00, 1.10, 1.05]
+"""Ten samples whose median is 1.05 and whose interquartile range is 0.1."""
+
+
+def play_tie(bench: Bench, first: list[Any], second: list[Any]) -> RoundResult:
+    """Ten samples of each, then the paired ones given, over and over."""
+    return play(bench, [*NOISY, *first * 20], [*NOISY, *second * 20], min_samples=10)
+
+
+def test_a_tie_is_broken_by_up_to_twenty_paired_samples_in_turned_order() -> None:
+    bench = Bench()
+    result = play_tie(bench, [1.01, 1.11], [0.99, 1.09])
+    assert bench.order[20:] == "abba" * 5
+    assert result.tie_break is not None
+    assert (winner(result), result.tie_break.winner, result.tie_break.loser) == ("b", "b", "a")
+    assert result.tie_break.pairs == 10
+    assert result.tie_break.difference_s == pytest.approx(0.02)
+    assert result.tie_break.confidence > 0.99
+
+
+def test_the_sign_of_the_median_difference_decides_not_the_medians() -> None:
+    # "a" has the smaller median at first and loses most pairs by little.
+    first = [0.99, *NOISY[1:-1], 1.04, *[1.02, 1.09, 1.0] * 20]
+    second = [*NOISY, *[1.01, 1.08, 1.11] * 20]
+    result = play(Bench(), first, second, min_samples=10)
+    assert result.tie_break is not None
+    assert [standing.name for standing in result.ranking] == ["b", "a"]
+    assert result.standings[0].samples.median < result.standings[1].samples.median
+
+
+def test_pairs_without_a_difference_give_no_confidence_and_the_lowest_index() -> None:
+    result = play_tie(Bench(), [1.0, 1.1], [1.0, 1.1])
+    assert winner(result) == "a"
+    assert result.tie_break is not None
+    assert result.tie_break.confidence == 0.0
+
+
+def test_medians_further_apart_than_their_spread_need_no_pairs() -> None:
+    bench = Bench()
+    result = play(bench, 1.0, 1.05)
+    assert result.tie_break is None
+    assert bench.order == "ab" * 5
+
+
+def test_pairs_end_as_soon_as_the_tie_is_gone() -> None:
+    bench = Bench()
+    result = play_tie(bench, [1.0], [1.4])
+    assert 0 < len(bench.order[20:]) < 20
+    assert winner(result) == "a"
+
+
+def test_one_disqualified_in_the_pairs_leaves_the_other_to_win() -> None:
+    result = play_tie(Bench(), [1.0, ValueError("late")], [1.1, 1.0])
+    assert winner(result) == "b"
+    assert states(result)["a"] == "disqualified"
+    assert result.tie_break is None
+
+
+def test_a_round_that_short_circuits_breaks_no_tie() -> None:
+    assert play(Bench(), 1.0, 1.0, limit=2.0).tie_break is None
+
+
+# Not adaptive
+
+
+def test_plain_sampling_takes_three_warm_ups_and_max_samples_of_each() -> None:
+    bench = Bench()
+    calls: list[str] = []
+    contenders = [
+        Contender(c.index, c.name, lambda repeats, c=c: calls.append(c.name) or c.sample(repeats))  # type: ignore[func-returns-value]
+        for c in bench.contenders(1.0, 100.0)
+    ]
+    result = run_round(contenders, BenchSettings(adaptive=False, max_samples=6), limit_s=1.5)
+    assert calls.count("a") == calls.count("b") == 3 + 6
+    assert states(result) == {"a": "live", "b": "live"}
+    assert not result.short_circuit
+    assert winner(result) == "a"
+
+
+def test_plain_sampling_lets_the_median_decide_a_tie() -> None:
+    result = play(Bench(), NOISY, NOISY, adaptive=False)
+    assert result.tie_break is None
+
+
+# Floors
+
+
+def test_a_candidate_that_can_not_beat_the_leader_is_not_measured() -> None:
+    bench = Bench()
+    floors = [None, 1.5, 0.5]
+    contenders = [bench.contender(i, time, floor=floors[i]) for i, time in enumerate([1.0, 5.0, 0.9])]
+    result = run_round(contenders, DEFAULTS)
+    assert states(result)["b"] == "skipped"
+    assert "1.5" in result.standings[1].reason
+    assert "b" not in bench.order and "warm b" not in bench.log
+    assert winner(result) == "c"
+
+
+def test_the_first_candidate_is_measured_whatever_its_floor() -> None:
+    assert winner(run_round([Bench().contender(0, 1.0, floor=9.0)], DEFAULTS)) == "a"
+
+
+def test_where_nobody_may_be_dropped_floors_skip_nobody() -> None:
+    contenders = [Bench().contender(0, 1.0), Bench().contender(1, 5.0, floor=4.0)]
+    assert states(run_round(contenders, DEFAULTS, may_drop=False))["b"] == "live"
+
+
+# Holding the device
+
+
+def test_samples_are_taken_holding_the_device_and_nothing_else_is_done_then() -> None:
+    held: list[bool] = [False]
+    trace: list[tuple[str, bool]] = []
+
+    @contextmanager
+    def hold() -> Iterator[None]:
+        held[0] = True
+        yield
+        held[0] = False
+
+    def contender(index: int) -> Contender:
+        def sample(repeats: int) -> float:
+            trace.append(("sample", held[0]))
+            return 1.0
+
+        return Contender(index, str(index), sample, lambda: trace.append(("prepare", held[0])))
+
+    run_round(
+        [contender(0), contender(1)], DEFAULTS, hold=hold,
+        progress=lambda done, total: trace.append(("progress", held[0])),
+    )
+    assert {what for what, _ in trace} == {"sample", "prepare", "progress"}
+    assert all(was_held == (what == "sample") for what, was_held in trace)
+
+
+def test_the_device_is_let_go_when_a_candidate_loses_it() -> None:
+    held: list[bool] = [False]
+
+    @contextmanager
+    def hold() -> Iterator[None]:
+        held[0] = True
+        try:
+            yield
+        finally:
+            held[0] = False
+
+    with pytest.raises(DeviceFaultError):
+        run_round(Bench().contenders(DeviceFaultError("gone")), DEFAULTS, hold=hold)
+    assert not held[0]
+
+
+# Whatever the times
+
+WINDOWS = st.floats(1e-3, 1.0) | st.just(0.0)
+SERIES = st.lists(WINDOWS, min_size=1, max_size=15)
+SETTINGS = st.builds(
+    lambda least, more, enough, factor: BenchSettings(least, least + more, enough, factor),
+    st.integers(1, 6), st.integers(0, 8), st.integers(1, 4), st.floats(1.0, 3.0),
+)
+
+
+@given(st.lists(SERIES, min_size=1, max_size=6), SETTINGS, st.none() | st.floats(1e-3, 1.0))
+def test_a_round_always_ends_and_only_survivors_win(
+    series: list[list[float]], settings: BenchSettings, limit: float | None
+) -> None:
+    result = run_round(Bench().contenders(*series), settings, limit)
+    live = [standing for standing in result.standings if standing.state is State.LIVE]
+    assert all(standing in live for standing in result.ranking)
+    assert (result.winner is None) == (not live)
+    for standing in result.standings:
+        assert len(standing.samples) <= settings.max_samples + 10
+        assert all(value > 0 for value in standing.samples.values)
+    if result.winner and not result.short_circuit and result.tie_break is None:
+        assert result.winner.rank == min(standing.rank for standing in live)
+
+
+@given(st.lists(SERIES, min_size=2, max_size=6), SETTINGS)
+def test_the_same_times_give_the_same_round(series: list[list[float]], settings: BenchSettings) -> None:
+    first, second = Bench(), Bench()
+    results = [run_round(bench.contenders(*series), settings) for bench in (first, second)]
+    assert first.log == second.log
+    assert winner(results[0]) == winner(results[1])
+
+
+@given(st.lists(st.floats(1e-3, 1.0), min_size=3, max_size=8))
+def test_at_least_two_survive_unless_hopeless(times: list[float]) -> None:
+    result = run_round(Bench().contenders(*times), DEFAULTS)
+    hopeful = [seconds for seconds in times if seconds <= 10 * min(times)]
+    survivors = [standing for standing in result.standings if standing.state is State.LIVE]
+    assert len(survivors) >= min(2, len(hopeful))
