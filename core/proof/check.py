@@ -1,0 +1,288 @@
+"""Is a product right? Operands of our own, a tolerance that follows from arithmetic, and the comparison.
+
+Operands. Every element has a random sign and a magnitude uniform in [1/2, 1]: none is small, so one
+product left out of a sum, or one element taken from the wrong place, changes a result by a quarter or
+more. With p = a·b, E p² = (7/12)², so after i terms a partial sum has the size s·√i with s = 7/12.
+
+Tolerance. A kernel is right if its error is one that the stated arithmetic makes:
+
+* adding k terms one by one rounds every partial sum: each rounding is an error of rms u/√3 of the partial
+  sum, the products add another k roundings: rms u·s·√(k²/6 + k/3). Blocked and tree sums do better.
+  (4096³ in f32: 9·10⁻⁷ of the result, and 1.1·10⁻⁶ is what a plain kernel shows.)
+* precision `tf32` cuts both inputs to 10 stored bits: rms s·√k·2⁻¹⁰·√(2/3).
+* f16 and bf16 round the result once: rms s·√k·u_out/√3, and never more than u_out of it.
+
+The accumulation is allowed twice its rms where it must be that of plain multiply-adds (f32 `full`, f64), and 64
+times where a matrix unit may truncate instead of rounding (f16, bf16, tf32): far below their other terms.
+
+Comparison. An element may be off by twice the result's own rounding and 8 rms of noise (one in 10¹⁵ for
+normal noise); besides, the rms over all elements must stay near the model's, which is what shows a kernel that
+computes in a lower precision than it should. Small products are compared element by element with the
+float64 product. For large ones (Freivalds) the columns are cut in blocks of w and both sides multiplied by one
+random sign each: every row of every block has its own residual. Signs cannot shrink the error of one wrong
+element, and the noise of a block is only √w of one element's, so an error that the elementwise test finds at
+8 rms is found at 8·√w: with w ≤ 256 still less than the size of a result for every type. The
+first and last rows and columns, and those at powers of two, are compared element by element in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..matmul.problem import Elem, Operand
+
+Array = NDArray[np.floating]
+
+TERM = 7 / 12
+"""Root of the mean square of a product of two proof operands' elements."""
+
+NOISE = 8.0
+"""Standard deviations that one element's error may have."""
+
+FULL_COMPARE_OPS = 3 << 30
+"""Multiply-adds times two up to which the whole float64 product is computed."""
+
+WIDEST_BLOCK = 256
+
+_ROUNDING = {Elem.F16: 2.0**-11, Elem.BF16: 2.0**-9, Elem.F32: 2.0**-24, Elem.F64: 2.0**-53}
+_LARGEST = {Elem.F16: 65504.0, Elem.BF16: 3.3895e38, Elem.F32: 3.4028e38, Elem.F64: 1.7976e308}
+
+
+class WrongResult(Exception):
+    """The output differs from the product by more than the arithmetic explains."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a right element may be off by: `relative` of itself, plus NOISE times `noise`; `rms` over all elements."""
+
+    relative: float
+    noise: float
+    rms: float
+
+
+def tolerance(elem: Elem, precision: str, k: int) -> Tolerance:
+    """Tolerance for a product over k of proof operands; the module's text derives it."""
+    reduced = precision == "tf32" and elem is Elem.F32
+    half = elem in (Elem.F16, Elem.BF16)
+    u_sum = _ROUNDING[Elem.F64 if elem is Elem.F64 else Elem.F32]
+    terms = k + 8  # the floor of a very short sum: a product split in parts makes a few roundings of its own
+    allowed = 64 if half or reduced else 2
+    summed = allowed * u_sum * TERM * np.sqrt(terms * terms / 6 + terms / 3)
+    inputs = TERM * np.sqrt(k) * 2.0**-10 * np.sqrt(2 / 3) if reduced else 0.0
+    result = TERM * np.sqrt(k) * _ROUNDING[elem] / np.sqrt(3) if half else 0.0
+    relative = 2 * _ROUNDING[elem] + (2.0**-9 if reduced else 0.0)
+    noise = float(np.hypot(summed, inputs))
+    return Tolerance(relative, noise, float(np.sqrt(noise**2 + result**2)))
+
+
+# --- raw bytes and numbers -----------------------------------------------------------------------
+
+
+def storage_dtype(elem: Elem) -> np.dtype[np.generic]:
+    """The numpy dtype of the stored bytes; bf16 has none of its own and is kept as uint16."""
+    return np.dtype({Elem.F16: "f2", Elem.BF16: "u2", Elem.F32: "f4", Elem.F64: "f8"}[elem])
+
+
+def decode(stored: NDArray[np.generic], elem: Elem) -> Array:
+    """Stored elements as numbers: float32, or float64 for f64. Strides are kept for f32 and f64."""
+    if elem is Elem.BF16:
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    if elem is Elem.F16:
+        return stored.astype(np.float32)
+    return stored
+
+
+def encode(numbers: NDArray[np.float32] | Array, elem: Elem) -> NDArray[np.generic]:
+    """Finite numbers rounded to the nearest stored element, ties to even."""
+    if elem is Elem.BF16:
+        bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return numbers.astype(storage_dtype(elem))
+
+
+def random_elements(count: int, elem: Elem, rng: np.random.Generator) -> NDArray[np.generic]:
+    """`count` stored elements: random sign, magnitude uniform in [1/2, 1]."""
+    if elem is Elem.F64:
+        values = rng.random(count) - 0.5
+    else:
+        values = rng.random(count, np.float32) - np.float32(0.5)
+    values += np.copysign(np.asarray(0.5, values.dtype), values)
+    return encode(values, elem)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where an operand's elements lie: `before` elements ahead of element 0, `count` in all, gaps included."""
+
+    before: int
+    count: int
+
+
+def span(operand: Operand) -> Span:
+    reach = [(extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True)]
+    before = -sum(r for r in reach if r < 0)
+    return Span(before, before + sum(r for r in reach if r > 0) + 1)
+
+
+def view(elements: NDArray[np.generic], first: int, operand: Operand) -> NDArray[np.generic]:
+    """The operand as a (batch…, rows, columns) view of a flat array whose index `first` is element 0."""
+    size = elements.itemsize
+    strides = tuple(s * size for s in operand.strides)
+    return np.lib.stride_tricks.as_strided(elements[first:], operand.shape, strides)
+
+
+# --- comparison ----------------------------------------------------------------------------------
+
+
+def check_product(
+    out: NDArray[np.generic], lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, precision: str,
+    rng: np.random.Generator,
+) -> None:
+    """Raise WrongResult unless out = lhs · rhs; stored elements, shapes (batch…, m, n), (…, m, k), (…, k, n)."""
+    limits = tolerance(elem, precision, lhs.shape[-1])
+    squares, count = 0.0, 0
+    for index in np.ndindex(out.shape[:-2]):
+        got = decode(out[index], elem)
+        _no_nan(got)
+        for error, reference, width in _residuals(got, decode(lhs[index], elem), decode(rhs[index], elem), rng):
+            _within(error, reference, width, limits)
+            squares += float(np.sum(np.square(error))) / width
+            count += error.size
+    rms = np.sqrt(squares / max(count, 1))
+    if rms > limits.rms * (1 + 4 / np.sqrt(max(count, 1))):
+        raise WrongResult(
+            f"error of {rms:.2e} rms over {count} elements; {elem} ({precision}) over k = {lhs.shape[-1]} "
+            f"explains {limits.rms:.2e}"
+        )
+
+
+def _no_nan(out: Array) -> None:
+    bad = ~np.isfinite(out)
+    if bad.any():
+        row, col = np.argwhere(bad)[0]
+        raise WrongResult(
+            f"{np.count_nonzero(bad)} of {out.size} elements are not finite or were never written, "
+            f"the first at row {row}, column {col}"
+        )
+
+
+Residual = tuple[NDArray[np.float64], NDArray[np.float64], int]
+"""(error, reference, w): differences of sums over w elements each, and what the sums should be."""
+
+
+def _residuals(out: Array, lhs: Array, rhs: Array, rng: np.random.Generator) -> Iterator[Residual]:
+    m, n = out.shape
+    k = lhs.shape[-1]
+    width = block_width(m, n, k)
+    a = lhs.astype(np.float64)
+    if width == 1:
+        reference = a @ rhs.astype(np.float64)
+        yield out - reference, reference, 1
+        return
+    rows, cols = _edges(m), _edges(n)
+    reference = a[rows] @ rhs.astype(np.float64)
+    yield out[rows] - reference, reference, 1
+    reference = a @ rhs[:, cols].astype(np.float64)
+    yield out[:, cols] - reference, reference, 1
+    signs = rng.integers(0, 2, n).astype(np.float64) * 2 - 1
+    starts = np.arange(0, n, width)
+    # Blocks of one width only: the last one, shorter, has less noise than it is allowed.
+    summed = np.add.reduceat(rhs * signs, starts, axis=1)
+    reference = a @ summed
+    yield np.add.reduceat(out * signs, starts, axis=1) - reference, reference, width
+
+
+@lru_cache(maxsize=64)
+def block_width(m: int, n: int, k: int) -> int:
+    """Columns summed into one residual: 1 where the whole product is cheap, else a power of two."""
+    width = 1
+    while 2 * m * n * k > FULL_COMPARE_OPS * width and width < WIDEST_BLOCK:
+        width *= 2
+    return min(width, n)
+
+
+def _edges(extent: int) -> NDArray[np.intp]:
+    """The first and last index, and those on either side of each power of two."""
+    powers = [1 << i for i in range(4, extent.bit_length())]
+    wanted = {0, extent - 1, *powers, *(p - 1 for p in powers)}
+    return np.array(sorted(i for i in wanted if i < extent), np.intp)
+
+
+def _within(error: NDArray[np.float64], reference: NDArray[np.float64], width: int, limits: Tolerance) -> None:
+    if width == 1:
+        allowed = limits.relative * np.abs(reference) + NOISE * limits.noise
+    else:
+        allowed = np.full_like(reference, NOISE * np.sqrt(width) * limits.rms)
+    bad = np.abs(error) > allowed
+    if not bad.any():
+        return
+    row, col = np.argwhere(bad)[0]
+    what = f"element at row {row}, column {col}" if width == 1 else f"row {row}, columns {col * width}…"
+    raise WrongResult(
+        f"{np.count_nonzero(bad)} of {bad.size} sums are wrong, the first: {what} is off by "
+        f"{abs(error[row, col]):.3g} where {allowed[row, col]:.2g} is rounding"
+    )
+
+
+# --- the caller's own operands -------------------------------------------------------------------
+
+
+class CallCheck:
+    """Checks outputs of one call, on the caller's own operands, after their samples.
+
+    Nothing is known of the operands, so the tolerance follows from the terms' sizes: with T = |lhs|·|rhs|,
+    8·u·√k·T for sums that round, and u·k·T where a matrix unit may truncate. Blocks whose
+    reference is not finite, or beyond what the type can hold, say nothing and are passed over.
+    The reference is computed once for all outputs.
+    """
+
+    def __init__(self, lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, precision: str) -> None:
+        self.elem = elem
+        self.width = block_width(lhs.shape[-2], rhs.shape[-1], lhs.shape[-1])
+        k = lhs.shape[-1]
+        reduced = elem in (Elem.F16, Elem.BF16) or precision == "tf32"
+        u_sum = _ROUNDING[Elem.F64 if elem is Elem.F64 else Elem.F32]
+        self._of_terms = u_sum * (k + 64 if reduced else 8 * np.sqrt(k) + 8)
+        self._of_terms += 2.0**-9 if precision == "tf32" and elem is Elem.F32 else 0.0
+        self._of_result = 2 * _ROUNDING[elem]
+        n = rhs.shape[-1]
+        self._starts = np.arange(0, n, self.width)
+        self._signs = np.random.default_rng().integers(0, 2, n).astype(np.float64) * 2 - 1
+        batches = np.ndindex(lhs.shape[:-2])
+        self._expected = [self._expect(decode(lhs[i], elem), decode(rhs[i], elem)) for i in batches]
+
+    def _expect(self, lhs: Array, rhs: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Signed block sums of the product, and what a right output's block may be off by."""
+        with np.errstate(all="ignore"):
+            a, b = lhs.astype(np.float64), rhs.astype(np.float64)
+            sums = a @ np.add.reduceat(b * self._signs, self._starts, axis=1)
+            terms = np.abs(a) @ np.add.reduceat(np.abs(b), self._starts, axis=1)
+            largest = _LARGEST[self.elem]
+            allowed = (self._of_terms + self._of_result) * terms + 2 * self.width * _smallest(self.elem)
+            allowed[~(terms < largest)] = np.inf  # also where NaN
+            return sums, allowed
+
+    def __call__(self, out: NDArray[np.generic]) -> None:
+        """Raise WrongResult if `out`, stored elements of shape (batch…, m, n), is not the product."""
+        batches = np.ndindex(out.shape[:-2])
+        for index, (sums, allowed) in zip(batches, self._expected, strict=True):
+            with np.errstate(all="ignore"):
+                got = np.add.reduceat(decode(out[index], self.elem) * self._signs, self._starts, axis=1)
+                bad = ~(np.abs(got - sums) <= allowed) & np.isfinite(allowed)
+            if bad.any():
+                row, block = np.argwhere(bad)[0]
+                raise WrongResult(
+                    f"on the caller's operands {np.count_nonzero(bad)} of {bad.size} sums are wrong, the first in "
+                    f"row {row}, columns {block * self.width}…"
+                )
+
+
+def _smallest(elem: Elem) -> float:
+    return {Elem.F16: 2.0**-24, Elem.BF16: 2.0**-126, Elem.F32: 2.0**-126, Elem.F64: 2.0**-1022}[elem]
+
