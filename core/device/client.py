@@ -318,6 +318,10 @@ class Client:
         """Holds the device against other processes (of this user) and threads while inside the block."""
         return self._lock.held()
 
+    def shared(self) -> AbstractContextManager[None]:
+        """Inside the block nobody measures on the device; other processes may hold it shared as well."""
+        return self._lock.held(shared=True)
+
 
 def _uncached_program(context: cl.Context, source: str) -> cl.Program:
     """A program that pyopencl's own binary cache stays away from: ours counts what is compiled."""

@@ -1,7 +1,8 @@
 """The device lock: one process of a user measures on a device at a time.
 
 An advisory lock on a file, so a process that dies gives it back. Inside a process it is held by one
-thread at a time, and that thread may take it again.
+thread at a time, and that thread may take it again. Those who don't measure (proofs) hold it shared: at the
+same time as one another, never while somebody measures.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class DeviceLock:
         self._file = -1
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, *, shared: bool = False) -> Iterator[None]:
         with self._thread:
             if self._depth == 0:
-                self._acquire()
+                self._acquire(shared)
             self._depth += 1
             try:
                 yield
@@ -43,12 +44,12 @@ class DeviceLock:
                 if self._depth == 0:
                     self._release()
 
-    def _acquire(self) -> None:
+    def _acquire(self, shared: bool) -> None:
         if fcntl is None:
             return
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            fcntl.flock(self._file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         except BaseException:
             self._release()
             raise

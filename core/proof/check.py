@@ -12,17 +12,18 @@ Tolerance. A kernel is right if its error is one that the stated arithmetic make
 * precision `tf32` cuts both inputs to 10 stored bits: rms s·√k·2⁻¹⁰·√(2/3).
 * f16 and bf16 round the result once: rms s·√k·u_out/√3, and never more than u_out of it.
 
-The accumulation is allowed twice its rms where it must be that of plain multiply-adds (f32 `full`, f64), and 64
-times where a matrix unit may truncate instead of rounding (f16, bf16, tf32): far below their other terms.
+The accumulation is allowed twice its rms where it must be that of plain multiply-adds (f32 `full`, f64),
+and 64 times where a matrix unit may truncate instead of rounding (f16, bf16, tf32): far below their other
+terms.
 
 Comparison. An element may be off by twice the result's own rounding and 8 rms of noise (one in 10¹⁵ for
-normal noise); besides, the rms over all elements must stay near the model's, which is what shows a kernel that
-computes in a lower precision than it should. Small products are compared element by element with the
-float64 product. For large ones (Freivalds) the columns are cut in blocks of w and both sides multiplied by one
-random sign each: every row of every block has its own residual. Signs cannot shrink the error of one wrong
-element, and the noise of a block is only √w of one element's, so an error that the elementwise test finds at
-8 rms is found at 8·√w: with w ≤ 256 still less than the size of a result for every type. The
-first and last rows and columns, and those at powers of two, are compared element by element in any case.
+normal noise); besides, the rms over all elements must stay near the model's, which is what shows a kernel
+that computes in a lower precision than it should. Small products are compared element by element with the
+float64 product. For large ones (Freivalds) the columns are cut in blocks of w and both sides multiplied by
+one random sign each: every row of every block has its own residual. Signs cannot shrink the error of one
+wrong element, and the noise of a block is only √w of one element's, so an error that the elementwise test
+finds at 8 rms is found at 8·√w: with w ≤ 256 still less than the size of a result for every type. The first
+and last rows and columns, and those at powers of two, are compared element by element in any case.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..matmul.problem import Elem, Operand
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 TERM = 7 / 12
 """Root of the mean square of a product of two proof operands' elements."""
@@ -59,7 +61,10 @@ class WrongResult(Exception):
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a right element may be off by: `relative` of itself, plus NOISE times `noise`; `rms` over all elements."""
+    """What a right element may be off by: `relative` of itself, plus NOISE times `noise`.
+
+    `rms` is what the root mean square over all elements may be.
+    """
 
     relative: float
     noise: float
@@ -108,17 +113,15 @@ def encode(numbers: NDArray[np.float32] | Array, elem: Elem) -> NDArray[np.gener
 
 def random_elements(count: int, elem: Elem, rng: np.random.Generator) -> NDArray[np.generic]:
     """`count` stored elements: random sign, magnitude uniform in [1/2, 1]."""
-    if elem is Elem.F64:
-        values = rng.random(count) - 0.5
-    else:
-        values = rng.random(count, np.float32) - np.float32(0.5)
-    values += np.copysign(np.asarray(0.5, values.dtype), values)
+    dtype = np.float64 if elem is Elem.F64 else np.float32
+    values = rng.random(count, dtype) - dtype(0.5)
+    values += np.copysign(dtype(0.5), values)
     return encode(values, elem)
 
 
 @dataclass(frozen=True)
 class Span:
-    """Where an operand's elements lie: `before` elements ahead of element 0, `count` in all, gaps included."""
+    """Where an operand's elements lie: `before` of them ahead of element 0, `count` in all, with gaps."""
 
     before: int
     count: int
@@ -144,13 +147,17 @@ def check_product(
     out: NDArray[np.generic], lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, precision: str,
     rng: np.random.Generator,
 ) -> None:
-    """Raise WrongResult unless out = lhs · rhs; stored elements, shapes (batch…, m, n), (…, m, k), (…, k, n)."""
+    """Raise WrongResult unless out = lhs · rhs, the operands being random_elements.
+
+    Stored elements, of shapes (batch…, m, n), (batch…, m, k), (batch…, k, n).
+    """
     limits = tolerance(elem, precision, lhs.shape[-1])
     squares, count = 0.0, 0
     for index in np.ndindex(out.shape[:-2]):
         got = decode(out[index], elem)
         _no_nan(got)
-        for error, reference, width in _residuals(got, decode(lhs[index], elem), decode(rhs[index], elem), rng):
+        a, b = decode(lhs[index], elem), decode(rhs[index], elem)
+        for error, reference, width in _residuals(got, a, b, rng):
             _within(error, reference, width, limits)
             squares += float(np.sum(np.square(error))) / width
             count += error.size
@@ -214,7 +221,9 @@ def _edges(extent: int) -> NDArray[np.intp]:
     return np.array(sorted(i for i in wanted if i < extent), np.intp)
 
 
-def _within(error: NDArray[np.float64], reference: NDArray[np.float64], width: int, limits: Tolerance) -> None:
+def _within(
+    error: NDArray[np.float64], reference: NDArray[np.float64], width: int, limits: Tolerance
+) -> None:
     if width == 1:
         allowed = limits.relative * np.abs(reference) + NOISE * limits.noise
     else:
@@ -242,7 +251,9 @@ class CallCheck:
     The reference is computed once for all outputs.
     """
 
-    def __init__(self, lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, precision: str) -> None:
+    def __init__(
+        self, lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, precision: str
+    ) -> None:
         self.elem = elem
         self.width = block_width(lhs.shape[-2], rhs.shape[-1], lhs.shape[-1])
         k = lhs.shape[-1]
@@ -278,8 +289,8 @@ class CallCheck:
             if bad.any():
                 row, block = np.argwhere(bad)[0]
                 raise WrongResult(
-                    f"on the caller's operands {np.count_nonzero(bad)} of {bad.size} sums are wrong, the first in "
-                    f"row {row}, columns {block * self.width}…"
+                    f"on the caller's operands {np.count_nonzero(bad)} of {bad.size} sums are wrong, "
+                    f"the first in row {row}, columns {block * self.width}…"
                 )
 
 

@@ -1,19 +1,41 @@
 """The fixed suite: small awkward products every candidate must get right before any of its samples counts.
 
 Extents sit one beside the tile edges in use (8 to 256), every transposition occurs, batches are broadcast
-on either side, operands start at odd elements and have rows wider than they need; a few are aligned, so that
-candidates which accept nothing else are proven too. A candidate refuses what it does not serve; what it accepts it
-must get right. SUITE_VERSION is part of a stored proof: raise it whenever a problem is added or changed.
+on either side, operands start at odd elements and have rows wider than they need; a few are aligned, so
+that candidates which accept nothing else are proven too. A candidate refuses what it does not serve; what it
+accepts it must get right. SUITE_VERSION is part of a stored proof: raise it whenever a problem is added or
+changed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..matmul.problem import Elem, Operand, Problem, row_major
 
 SUITE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Awkward:
+    """How an operand is stored: rows `pad` elements wider than needed, `offset` elements into its buffer.
+
+    It is broadcast along batch axes of extent 1.
+    """
+
+    transposed: bool = False
+    batch: tuple[int, ...] = ()
+    pad: int = 0
+    offset: int = 0
+
+    def operand(self, batch: tuple[int, ...], rows: int, cols: int, elem: Elem) -> Operand:
+        stored_rows, stored_cols = (cols, rows) if self.transposed else (rows, cols)
+        row = stored_cols + self.pad
+        steps = row_major((*self.batch, stored_rows, row))[: len(batch)]
+        strides = (0 if extent == 1 else step for extent, step in zip(self.batch, steps, strict=True))
+        matrix = (1, row) if self.transposed else (row, 1)
+        return Operand((*batch, rows, cols), (*strides, *matrix), elem, self.offset * elem.size_bytes)
 
 
 @dataclass(frozen=True)
@@ -24,57 +46,38 @@ class Case:
     m: int
     n: int
     k: int
-    lhs_transposed: bool = False
-    rhs_transposed: bool = False
-    lhs_batch: tuple[int, ...] = ()
-    rhs_batch: tuple[int, ...] = ()
-    lhs_pad: int = 0
-    rhs_pad: int = 0
-    lhs_offset: int = 0
-    rhs_offset: int = 0
+    lhs: Awkward = field(default_factory=Awkward)
+    rhs: Awkward = field(default_factory=Awkward)
 
     def problem(self, elem: Elem, precision: str) -> Problem:
-        batch = tuple(max(pair) for pair in zip(self.lhs_batch, self.rhs_batch, strict=True))
+        batch = tuple(max(pair) for pair in zip(self.lhs.batch, self.rhs.batch, strict=True))
         return Problem(
-            _operand(self.lhs_batch, batch, self.m, self.k, elem, self.lhs_transposed, self.lhs_pad, self.lhs_offset),
-            _operand(self.rhs_batch, batch, self.k, self.n, elem, self.rhs_transposed, self.rhs_pad, self.rhs_offset),
+            self.lhs.operand(batch, self.m, self.k, elem),
+            self.rhs.operand(batch, self.k, self.n, elem),
             Operand.contiguous((*batch, self.m, self.n), elem),
             precision,
         )
 
 
-def _operand(
-    own: tuple[int, ...], batch: tuple[int, ...], rows: int, cols: int, elem: Elem, transposed: bool, pad: int,
-    offset: int,
-) -> Operand:
-    """Rows `pad` elements wider than needed, `offset` elements into its buffer, broadcast along batch axes of 1."""
-    stored_rows, stored_cols = (cols, rows) if transposed else (rows, cols)
-    row = stored_cols + pad
-    lead = row_major((*own, stored_rows, row))[: len(own)]
-    strides = tuple(0 if have == 1 else step for have, step in zip(own, lead, strict=True))
-    matrix = (1, row) if transposed else (row, 1)
-    return Operand((*batch, rows, cols), (*strides, *matrix), elem, offset * elem.size_bytes)
-
-
 SUITE: tuple[Case, ...] = (
     Case("tails", 129, 65, 33),
     Case("aligned", 256, 256, 128),
-    Case("tails, rhs transposed", 31, 257, 66, rhs_transposed=True),
-    Case("tails, lhs transposed", 67, 130, 47, lhs_transposed=True),
-    Case("aligned, both transposed", 128, 64, 96, lhs_transposed=True, rhs_transposed=True),
-    Case("aligned, rhs transposed", 128, 256, 64, rhs_transposed=True),
-    Case("rhs shared by a batch", 33, 63, 34, lhs_batch=(3,), rhs_batch=(1,)),
-    Case("two batch axes, each broadcast", 17, 36, 19, lhs_batch=(2, 1), rhs_batch=(1, 3)),
-    Case("odd offsets, wide rows", 65, 34, 31, lhs_pad=3, rhs_pad=5, lhs_offset=1, rhs_offset=3),
+    Case("tails, rhs transposed", 31, 257, 66, rhs=Awkward(transposed=True)),
+    Case("tails, lhs transposed", 67, 130, 47, lhs=Awkward(transposed=True)),
+    Case("aligned, both transposed", 128, 64, 96, lhs=Awkward(transposed=True), rhs=Awkward(transposed=True)),
+    Case("aligned, rhs transposed", 128, 256, 64, rhs=Awkward(transposed=True)),
+    Case("rhs shared by a batch", 33, 63, 34, lhs=Awkward(batch=(3,)), rhs=Awkward(batch=(1,))),
+    Case("two batch axes, each broadcast", 17, 36, 19, lhs=Awkward(batch=(2, 1)), rhs=Awkward(batch=(1, 3))),
+    Case("odd offsets, wide rows", 65, 34, 31, lhs=Awkward(pad=3, offset=1), rhs=Awkward(pad=5, offset=3)),
     Case("deep", 17, 20, 1031),
     Case("deep, aligned", 64, 64, 2048),
     Case("one element", 1, 1, 1),
     Case("matrix by vector", 131, 1, 67),
     Case("matrix by vector, aligned", 256, 1, 128),
-    Case("transposed matrix by vector", 130, 1, 65, lhs_transposed=True),
+    Case("transposed matrix by vector", 130, 1, 65, lhs=Awkward(transposed=True)),
     Case("vector by matrix", 1, 133, 67),
     Case("vector by matrix, aligned", 1, 256, 128),
-    Case("vector by transposed matrix", 1, 65, 130, rhs_transposed=True),
+    Case("vector by transposed matrix", 1, 65, 130, rhs=Awkward(transposed=True)),
     Case("inner product", 1, 1, 517),
     Case("outer product", 35, 66, 1),
 )
@@ -101,8 +104,8 @@ def _operand_from(data: dict[str, Any]) -> Operand:
 
 def problem_to_json(problem: Problem) -> dict[str, Any]:
     return {
-        "lhs": _operand_json(problem.lhs), "rhs": _operand_json(problem.rhs), "out": _operand_json(problem.out),
-        "precision": problem.precision,
+        "lhs": _operand_json(problem.lhs), "rhs": _operand_json(problem.rhs),
+        "out": _operand_json(problem.out), "precision": problem.precision,
     }
 
 
@@ -150,6 +153,5 @@ def _resized(problem: Problem, batch: tuple[int, ...], m: int, n: int) -> Proble
         lead = (0 if s == 0 else f for s, f in zip(operand.strides[:-2], fresh.strides[:-2], strict=True))
         return replace(fresh, strides=(*lead, *fresh.strides[-2:]), offset_bytes=operand.offset_bytes)
 
-    return Problem(
-        like(problem.lhs, m, problem.k), like(problem.rhs, problem.k, n), like(problem.out, m, n), problem.precision
-    )
+    lhs, rhs = like(problem.lhs, m, problem.k), like(problem.rhs, problem.k, n)
+    return Problem(lhs, rhs, like(problem.out, m, n), problem.precision)

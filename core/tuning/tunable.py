@@ -37,6 +37,11 @@ class Tunable:
 
     `digest` says whether evidence measured earlier is about the same code. Unless given, it is the hash
     of name, version and source: change `version` whenever `fn` changes in a way `source` does not show.
+
+    `proof` tells the prover how to show that it computes the right result: the tuner only passes it on. For
+    a tunable of one's own it is a function of an importable module, or its name as "module:function":
+    `function(client, name, key)` compiles, and returns a function that runs on operands of its own and
+    raises if the result is wrong. It runs in a worker process, so that a crash or a hang there hurts nobody.
     """
 
     name: str
@@ -45,6 +50,7 @@ class Tunable:
     source: str = field(default="", kw_only=True)
     digest: str = field(default="", kw_only=True)
     prepare: Callable[[Any], object] | None = field(default=None, kw_only=True)
+    proof: Any = field(default=None, kw_only=True)
     memberships: list[tuple[TuneGroup, Priority]] = field(default_factory=list, kw_only=True)
 
     def __post_init__(self) -> None:

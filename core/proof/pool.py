@@ -1,0 +1,404 @@
+"""Workers that prove candidates, kept for the life of the process; one that dies takes nothing with it.
+
+One thread of ours starts them, hands out jobs, reads their reports and watches the clock. It also is the
+thread whose end Linux takes for the end of the parent, so it never ends before the process does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from .trial import Outcome
+
+START_TIMEOUT_S = 60.0
+"""What importing and opening the device may last, on a busy machine."""
+
+KEPT_OUTPUT_BYTES = 2000
+"""How much of what a worker printed is kept, for the reason of its death."""
+
+MAX_FAILED_STARTS = 3
+
+_DURING = {"build": "while it was compiled", "check": "after it ran"}
+_BOOT = "import sys; sys.path[:] = sys.argv[1:]; from rooftune.proof.worker import main; main()"
+
+
+@dataclass
+class Ticket:
+    """A job handed in; `wait()` gives its outcome. `crashed`: a worker died of it, perhaps blamelessly."""
+
+    job: dict[str, Any]
+    outcome: Outcome | None = None
+    crashed: bool = False
+    _done: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> Outcome:
+        self._done.wait()
+        assert self.outcome is not None
+        return self.outcome
+
+    def resolve(self, outcome: Outcome) -> None:
+        if not self._done.is_set():
+            self.outcome = outcome
+            self._done.set()
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+
+@dataclass
+class Usage:
+    """What workers did for this process."""
+
+    workers: int = 0
+    launches: int = 0
+    compiles: int = 0
+    wall_s: float = 0.0
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: subprocess.Popen[bytes]
+    phase: str = "start"
+    case: str = ""
+    ready: bool = False
+    served: int = 0
+    ticket: Ticket | None = None
+    deadline_s: float = 0.0
+    unread: bytes = b""
+    printed: bytes = b""
+
+
+class Pool:
+    """At most `workers` interpreters on one device. Thread-safe.
+
+    `hello` says which device, `timeout_s` what one compilation, and one run, may last.
+    """
+
+    def __init__(self, hello: dict[str, Any], *, workers: int, timeout_s: float) -> None:
+        self.hello = hello
+        self.size = workers
+        self.timeout_s = timeout_s
+        self.usage = Usage()
+        self.unavailable = "" if os.name == "posix" else "workers need a POSIX system"
+        self._lock = threading.RLock()
+        self._waiting: deque[Ticket] = deque()
+        self._workers: list[_Worker] = []
+        self._wanted = 0
+        self._failed_starts = 0
+        self._any_was_ready = False
+        self._paused = 0
+        self._paused_at_s = 0.0
+        self._thread: threading.Thread | None = None
+        self._selector = selectors.DefaultSelector()
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        self._owner = os.getpid()
+        self._closed = False
+        atexit.register(self.close)
+
+    # --- what callers do ---------------------------------------------------------------------------
+
+    def warm_up(self, workers: int | None = None) -> None:
+        """Start workers now, so that they are ready when the first job comes."""
+        with self._lock:
+            self._wanted = max(self._wanted, min(self.size, workers or self.size))
+        self._wake()
+
+    def submit(self, job: dict[str, Any]) -> Ticket:
+        """Hand in a job. Jobs are begun in the order they came."""
+        ticket = Ticket(job)
+        with self._lock:
+            if not self.usable:
+                ticket.resolve(Outcome("unavailable", self.unavailable or "the workers were ended"))
+                return ticket
+            self._waiting.append(ticket)
+            jobs = len(self._waiting) + sum(w.ticket is not None for w in self._workers)
+            self._wanted = max(self._wanted, min(self.size, jobs))
+        self._wake()
+        return ticket
+
+    def cancel(self, tickets: Iterable[Ticket]) -> None:
+        """Nobody wants these any more: those that run are ended, so that they disturb nothing."""
+        with self._lock:
+            unwanted = [ticket for ticket in tickets if not ticket.done]
+            for ticket in unwanted:
+                ticket.resolve(Outcome("unavailable", "not needed any more"))
+            for worker in list(self._workers):
+                if worker.ticket in unwanted:
+                    self._remove(worker)
+        self._wake()
+
+    @property
+    def usable(self) -> bool:
+        return not (self._closed or self.unavailable) and os.getpid() == self._owner
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Workers stand still inside the block, whatever they are doing; their clocks too.
+
+        Enter it holding the device exclusively: a worker stopped while it holds the device shared would
+        never give it back.
+        """
+        self._pause()
+        try:
+            yield
+        finally:
+            self._resume()
+
+    def close(self) -> None:
+        """End all workers at once. Jobs that were not finished end as unavailable."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._closed = True
+            workers, self._workers = self._workers, []
+            for worker in workers:
+                _kill(worker.process)
+            for ticket in (*self._waiting, *(w.ticket for w in workers if w.ticket)):
+                ticket.resolve(Outcome("unavailable", "the workers were ended"))
+            self._waiting.clear()
+            for worker in workers:
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(1.0)
+        self._wake()
+        atexit.unregister(self.close)
+
+    # --- pausing -----------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        with self._lock:
+            self._paused += 1
+            if self._paused == 1:
+                self._paused_at_s = time.monotonic()
+                for worker in self._workers:
+                    _signal(worker.process, signal.SIGSTOP)
+
+    def _resume(self) -> None:
+        with self._lock:
+            self._paused -= 1
+            if self._paused:
+                return
+            stood_s = time.monotonic() - self._paused_at_s
+            for worker in self._workers:
+                worker.deadline_s += stood_s
+                _signal(worker.process, signal.SIGCONT)
+        self._wake()
+
+    # --- the thread --------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._thread is None and self.usable:
+                self._selector.register(self._wake_out, selectors.EVENT_READ, None)
+                self._thread = threading.Thread(target=self._serve, name="rooftune-proof", daemon=True)
+                self._thread.start()
+        with suppress(OSError):  # full: it will wake anyway
+            os.write(self._wake_in, b"\0")
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._closed and not self._paused:
+                    self._staff()
+                    self._hand_out()
+                wait_s = self._next_deadline_s()
+            for key, _ in self._selector.select(wait_s):
+                self._read(key)
+            with self._lock:
+                if not self._paused:
+                    self._end_late()
+
+    def _staff(self) -> None:
+        while len(self._workers) < self._wanted and not self.unavailable:
+            try:
+                self._workers.append(self._start())
+            except OSError as error:
+                self._give_up(f"a worker cannot be started: {error}")
+
+    def _start(self) -> _Worker:
+        if not sys.executable:
+            raise OSError("this Python has no interpreter to start")
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, *(os.path.abspath(p) for p in sys.path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            start_new_session=True, env=environment,
+        )
+        worker = _Worker(process, deadline_s=time.monotonic() + START_TIMEOUT_S)
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            self._selector.register(stream, selectors.EVENT_READ, worker)
+        self._send(worker, {"hello": self.hello})
+        self.usage.workers += 1
+        return worker
+
+    def _send(self, worker: _Worker, message: dict[str, Any]) -> None:
+        assert worker.process.stdin is not None
+        with suppress(OSError):  # it is dead: its closed output says so
+            worker.process.stdin.write((json.dumps(message) + "\n").encode())
+
+    def _hand_out(self) -> None:
+        for worker in list(self._workers):
+            if not worker.ready or worker.ticket is not None:
+                continue
+            while self._waiting and worker.ticket is None:
+                ticket = self._waiting.popleft()
+                if ticket.done:
+                    continue
+                worker.ticket = ticket
+                worker.phase, worker.case = "build", ""
+                worker.deadline_s = time.monotonic() + self.timeout_s
+                self._send(worker, {"job": ticket.job})
+
+    def _next_deadline_s(self) -> float | None:
+        if self._paused:
+            return None
+        times = [w.deadline_s for w in self._workers if self._timed(w)]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _timed(self, worker: _Worker) -> bool:
+        """Whether its clock runs: not while it idles or waits for the device."""
+        return not worker.ready or (worker.ticket is not None and worker.phase != "wait")
+
+    def _end_late(self) -> None:
+        now_s = time.monotonic()
+        for worker in list(self._workers):
+            if not self._timed(worker) or worker.deadline_s > now_s:
+                continue
+            _kill(worker.process)
+            if not worker.ready:
+                self._failed_start(worker, f"a worker was not ready after {START_TIMEOUT_S:g} s")
+                continue
+            what = {"build": "its compilation", "run": "its run"}.get(worker.phase, "its check")
+            self._finish(worker, Outcome("timeout", f"{what} outlasted {self.timeout_s:g} s", worker.case))
+            self._remove(worker)
+
+    def _read(self, key: selectors.SelectorKey) -> None:
+        if key.data is None:
+            os.read(self._wake_out, 4096)
+            return
+        worker: _Worker = key.data
+        stream: IO[bytes] = key.fileobj  # type: ignore[assignment]
+        data = os.read(stream.fileno(), 1 << 16)
+        if not data:
+            self._selector.unregister(stream)
+            stream.close()
+        with self._lock:
+            if stream is worker.process.stderr:
+                worker.printed = (worker.printed + data)[-KEPT_OUTPUT_BYTES:]
+            elif data:
+                *lines, worker.unread = (worker.unread + data).split(b"\n")
+                for line in lines:
+                    with suppress(ValueError, KeyError, TypeError):  # not a line of ours
+                        self._report(worker, json.loads(line))
+            elif worker in self._workers:
+                self._ended(worker)
+
+    def _report(self, worker: _Worker, message: dict[str, Any]) -> None:
+        worker.deadline_s = time.monotonic() + self.timeout_s
+        if "ready" in message:
+            worker.ready = self._any_was_ready = True
+        elif "unavailable" in message:
+            self._give_up(message["unavailable"])
+        elif "phase" in message:
+            worker.phase, worker.case = message["phase"], message["case"]
+        elif "done" in message:
+            worker.served += 1
+            self.usage.launches += message["launches"]
+            self.usage.compiles += message["compiles"]
+            outcome = Outcome.from_json(message["done"])
+            self._finish(worker, outcome)
+            if outcome.status not in ("right", "unsupported", "build"):
+                self._remove(worker)  # what a wrong kernel wrote elsewhere must not hit the next one
+
+    def _ended(self, worker: _Worker) -> None:
+        """Its output closed without a word: it died, or was killed by somebody else."""
+        with suppress(subprocess.TimeoutExpired):
+            worker.process.wait(5.0)
+        self._remove(worker)
+        how = _how_it_ended(worker.process.returncode)
+        if not worker.ready:
+            self._failed_start(worker, f"a worker {how} at its start{_said(worker.printed)}")
+        elif worker.ticket is not None and worker.served and not worker.ticket.crashed:
+            # It may have died of what an earlier candidate left behind: once more.
+            worker.ticket.crashed = True
+            self._waiting.appendleft(worker.ticket)
+            self._wanted = min(self.size, self._wanted + 1)
+        else:
+            doing = _DURING.get(worker.phase, "while it ran")
+            reason = f"the worker {how} {doing}{_said(worker.printed)}"
+            self._finish(worker, Outcome("crash", reason, worker.case))
+
+    def _finish(self, worker: _Worker, outcome: Outcome) -> None:
+        ticket, worker.ticket = worker.ticket, None
+        if ticket is not None:
+            ticket.resolve(outcome)
+
+    def _remove(self, worker: _Worker) -> None:
+        _kill(worker.process)
+        if worker in self._workers:
+            self._workers.remove(worker)
+            # A new one is started when there is work for it, not merely to fill the place.
+            jobs = len(self._waiting) + sum(w.ticket is not None for w in self._workers)
+            self._wanted = min(self._wanted, max(jobs, len(self._workers)))
+        with suppress(OSError):
+            assert worker.process.stdin is not None
+            worker.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            worker.process.wait(5.0)
+
+    def _failed_start(self, worker: _Worker, reason: str) -> None:
+        self._remove(worker)
+        self._failed_starts += 1
+        if self._failed_starts >= MAX_FAILED_STARTS or not self._any_was_ready:
+            self._give_up(reason)
+        self._wanted = min(self.size, len(self._waiting))
+
+    def _give_up(self, reason: str) -> None:
+        """Workers don't work here: nobody waits for one any more."""
+        self.unavailable = self.unavailable or reason
+        for worker in list(self._workers):
+            self._finish(worker, Outcome("unavailable", reason))
+            self._remove(worker)
+        while self._waiting:
+            self._waiting.popleft().resolve(Outcome("unavailable", reason))
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, number)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The worker and whatever it started."""
+    _signal(process, signal.SIGKILL)
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    if code == -signal.SIGKILL:
+        return "was killed by the system, most likely for want of memory"
+    with suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def _said(printed: bytes) -> str:
+    lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""

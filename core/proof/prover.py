@@ -1,0 +1,298 @@
+"""The tuner's prover: verdicts from the store, from this process's memory, from workers, or from here."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from ..config import ProofConfig
+from ..device.client import Client
+from ..device.discovery import location_of
+from ..errors import UnsupportedError
+from ..matmul.problem import Problem
+from ..tuning.context import Verdict
+from ..tuning.tunable import Tunable, key_text, key_to_json
+from .pool import Pool, Ticket, Usage
+from .suite import SUITE_VERSION, problem_to_json, provable, suite
+from .trial import Candidate, Outcome, describe, judged, try_candidate
+from .worker import own_trial, resolve
+
+AT_HAND = "the problem itself"
+MATMUL_TABLE = "rooftune.matmul.candidates:CANDIDATES"
+MOST_WORKERS = 4
+UNCHANGING = ("right", "wrong", "build")
+"""What is stored. Everything else may be a busy machine's fault and is tried again by the next process."""
+
+Where = Literal["worker", "inline"]
+
+
+class ProofStore(Protocol):
+    """Verdicts that outlive the process, by device and what was proven."""
+
+    def load(self, device_id: str, proof_key: Any) -> dict[str, Any] | None: ...
+
+    def save(self, device_id: str, proof_key: Any, verdict: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class MatmulProof:
+    """A matmul candidate, as a tunable's `proof`; `table` is where a worker finds it by its name."""
+
+    candidate: Candidate
+    table: str = MATMUL_TABLE
+
+
+class Prover:
+    """Proves the candidates of one device. One for the process and device; thread-safe.
+
+    `mode` of the configuration: `worker` proves in processes of their own, and here where those can't run;
+    `inline` proves here; `off` proves nothing.
+    """
+
+    def __init__(
+        self, client: Client, store: ProofStore | None = None, config: ProofConfig | None = None
+    ) -> None:
+        self.client = client
+        self.config = config or ProofConfig()
+        self._store = store
+        self._known: dict[str, Verdict] = {}
+        self._waited_s = 0.0
+        self._pool: Pool | None = None
+        if self.config.mode == "worker":
+            workers = self.config.workers or min(MOST_WORKERS, cores())
+            self._pool = Pool(_hello(client), workers=workers, timeout_s=self.config.timeout_s)
+
+    def warm_up(self) -> None:
+        """Start workers already, while something else is to be done first."""
+        if self._pool is not None:
+            self._pool.warm_up()
+
+    def close(self) -> None:
+        """End the workers now. A later proof is then run in this process."""
+        if self._pool is not None:
+            self._pool.close()
+
+    @property
+    def usage(self) -> Usage:
+        """What workers did so far; `wall_s` is how long this process waited for proofs, wherever they ran."""
+        used = self._pool.usage if self._pool is not None else Usage()
+        return Usage(used.workers, used.launches, used.compiles, self._waited_s)
+
+    @property
+    def fallback(self) -> str:
+        """Why workers can't run here, or empty."""
+        return self._pool.unavailable if self._pool is not None else ""
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Held while samples are taken: on a CPU device the workers stand still, for they share its cores."""
+        if self._pool is None or not self.client.profile.is_cpu:
+            return nullcontext()
+        stack = ExitStack()
+        stack.enter_context(self.client.exclusive())
+        stack.enter_context(self._pool.paused())
+        return stack
+
+    def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+        """Starts what is not yet proven; the mapping waits for a verdict when it is asked for it."""
+        return Verdicts(self, {i: self._begin(tunable, key, inputs) for i, tunable in tunables.items()})
+
+    def _begin(self, tunable: Tunable, key: Any, inputs: Any) -> Verdict | Pending:
+        if self.config.mode == "off" or tunable.proof is None:
+            return Verdict(None)
+        if isinstance(tunable.proof, MatmulProof):
+            return self._begin_matmul(tunable.proof, inputs.problem)
+        return self._begin_own(tunable, key)
+
+    # --- matmul ------------------------------------------------------------------------------------
+
+    def _begin_matmul(self, proof: MatmulProof, problem: Problem) -> Verdict | Pending:
+        candidate = proof.candidate
+        try:
+            candidate.plan(problem, self.client.profile)
+        except UnsupportedError as error:
+            return Verdict(None, str(error), unsupported=True)
+        elem, precision = problem.elem, problem.precision
+        of_suite = key_text(
+            {
+                "digest": candidate.digest, "elements": f"{elem},{elem},{problem.out.elem}",
+                "precision": precision, "suite": SUITE_VERSION,
+            }
+        )
+        of_problem = f"{candidate.digest} {key_text(problem_to_json(problem))}"
+        known = self._known.get(of_problem)
+        suite_known = self._recall(of_suite)
+        if suite_known is not None and suite_known.passed is False:
+            return suite_known
+        if known is not None:
+            return known
+        cases = [] if suite_known is not None else suite(elem, precision)
+        stand_in = provable(problem)
+        like = AT_HAND if stand_in is problem else f"one like it, {describe(stand_in)}"
+        cases.append((like, stand_in))
+        job = {
+            "name": candidate.name, "table": proof.table,
+            "cases": [(name, problem_to_json(case)) for name, case in cases],
+        }
+        return Pending(
+            self._submit(job),
+            inline=lambda: try_candidate(
+                self.client, candidate, cases, phase=lambda what, case: None, hold=self.client.exclusive
+            ),
+            keep=lambda outcome, where: self._keep_matmul(outcome, where, of_suite, of_problem, like),
+        )
+
+    def _keep_matmul(
+        self, outcome: Outcome, where: Where, of_suite: str, of_problem: str, like: str
+    ) -> Verdict:
+        verdict = _verdict(outcome, where)
+        self._known[of_problem] = verdict
+        general = outcome.status in ("right", "wrong") or outcome.case != like
+        if general:
+            self._remember(of_suite, outcome, verdict)
+        return verdict
+
+    # --- tunables of a user's own ------------------------------------------------------------------
+
+    def _begin_own(self, tunable: Tunable, key: Any) -> Verdict | Pending:
+        reference = reference_of(tunable.proof)
+        name = key_text({"digest": tunable.digest, "proof": reference, "key": key_to_json(key)})
+        known = self._recall(name)
+        if known is not None:
+            return known
+        job = {"trial": reference, "name": tunable.name, "key": key_to_json(key)}
+        return Pending(
+            self._submit(job) if reference else None,
+            inline=lambda: self._try_own_here(tunable, key),
+            keep=lambda outcome, where: self._remember(name, outcome, _verdict(outcome, where)),
+        )
+
+    def _try_own_here(self, tunable: Tunable, key: Any) -> Outcome:
+        trial = resolve(tunable.proof) if isinstance(tunable.proof, str) else tunable.proof
+        name, data = tunable.name, key_to_json(key)
+        return judged(partial(own_trial, self.client, trial, name, data, lambda what, case: None), "", 1)
+
+    # --- where verdicts come from and go -----------------------------------------------------------
+
+    def _submit(self, job: dict[str, Any]) -> Ticket | None:
+        if self._pool is None or not self._pool.usable:
+            return None
+        return self._pool.submit(job)
+
+    def _recall(self, name: str) -> Verdict | None:
+        known = self._known.get(name)
+        if known is None and self._store is not None:
+            stored = self._store.load(self.client.device_id, name)
+            if stored is not None:
+                known = self._known[name] = Verdict(stored["passed"], stored["reason"], stored["where"])
+        return known
+
+    def _remember(self, name: str, outcome: Outcome, verdict: Verdict) -> Verdict:
+        if verdict.unsupported:
+            return verdict
+        self._known[name] = verdict
+        if self._store is not None and outcome.status in UNCHANGING:
+            self._store.save(
+                self.client.device_id, name,
+                {"passed": verdict.passed, "reason": verdict.reason, "where": verdict.where},
+            )
+        return verdict
+
+    def settle(self, pending: Pending) -> Verdict:
+        """Waits for a worker's outcome, or proves here where no worker could."""
+        began_s = time.monotonic()
+        try:
+            outcome = pending.ticket.wait() if pending.ticket is not None else None
+            if outcome is not None and outcome.status != "unavailable":
+                return pending.keep(outcome, "worker")
+            return pending.keep(pending.inline(), "inline")
+        except BaseException:  # an interruption: nobody waits for the workers any more
+            self.cancel([pending])
+            raise
+        finally:
+            self._waited_s += time.monotonic() - began_s
+
+    def cancel(self, pending: list[Pending]) -> None:
+        if self._pool is not None:
+            self._pool.cancel([p.ticket for p in pending if p.ticket is not None])
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A proof under way: a worker's ticket, how to prove it here instead, and where the verdict goes."""
+
+    ticket: Ticket | None
+    inline: Callable[[], Outcome]
+    keep: Callable[[Outcome, Where], Verdict]
+
+
+class Verdicts(Mapping[int, Verdict]):
+    """Verdicts by index, each waited for when it is asked for. What nobody asks for is given up."""
+
+    def __init__(self, prover: Prover, begun: dict[int, Verdict | Pending]) -> None:
+        self._prover = prover
+        self._begun = begun
+        weakref.finalize(self, _give_up, prover, begun).atexit = False
+
+    def __getitem__(self, index: int) -> Verdict:
+        begun = self._begun[index]
+        if isinstance(begun, Pending):
+            begun = self._begun[index] = self._prover.settle(begun)
+        return begun
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._begun)
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+
+def _give_up(prover: Prover, begun: dict[int, Verdict | Pending]) -> None:
+    prover.cancel([pending for pending in begun.values() if isinstance(pending, Pending)])
+
+
+def _verdict(outcome: Outcome, where: Where) -> Verdict:
+    if outcome.status == "unsupported":
+        return Verdict(None, outcome.reason, where, unsupported=True)
+    reason = outcome.reason
+    if outcome.status in ("timeout", "crash") and outcome.case:
+        reason = f"{reason} ({outcome.case})"
+    return Verdict(outcome.status == "right", reason, where)
+
+
+def reference_of(proof: Any) -> str:
+    """ "module:function" for a function that another process can import; else empty."""
+    if isinstance(proof, str):
+        return proof
+    module, name = getattr(proof, "__module__", ""), getattr(proof, "__qualname__", "")
+    importable = module and module != "__main__" and name.isidentifier()
+    return f"{module}:{name}" if importable else ""
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _hello(client: Client) -> dict[str, Any]:
+    return {
+        "device_id": client.device_id, "location": location_of(client.device),
+        "memory_bytes": _memory_limit_bytes() if client.profile.is_cpu else 0,
+    }
+
+
+def _memory_limit_bytes() -> int:
+    """Three quarters of this machine's memory, at least 4 GiB: a worker's share on a CPU device."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 0
+    return max(4 << 30, total * 3 // 4)

@@ -1,0 +1,177 @@
+"""A worker: a fresh interpreter that proves candidates and may die of it.
+
+Jobs come in and reports go out as lines of JSON, over the pipes that were its standard input and output.
+What kernels and compilers print goes to standard error, whose end the pool keeps. It ends when its input
+closes, whatever it is doing: a thread of its own watches the input, and on Linux the kernel ends it with its
+parent.
+
+    in    {"hello": {"device_id", "location", "memory_bytes"}}            once
+          {"job": {…}}                                                 one at a time
+    out   {"ready": true} | {"unavailable": reason}
+          {"phase": "build" | "wait" | "run" | "check", "case": name}  as it goes
+          {"done": outcome, "launches": n, "compiles": n}
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from ..device.client import Client
+    from .trial import Outcome, Phase
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve jobs until the input closes."""
+    die_with_parent()
+    jobs, reports = _take_pipes()
+    inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_watch, args=(jobs, inbox), daemon=True).start()
+    hello = inbox.get()["hello"]
+    report = _Reporter(reports)
+    try:
+        client = _open(hello)
+    except Exception as error:
+        report({"unavailable": f"{type(error).__name__}: {error}"})
+        return
+    report({"ready": True})
+    while True:
+        job = inbox.get()["job"]
+        before = client.counters.snapshot()
+        outcome = serve(client, job, report.phase)
+        used = client.counters.since(before)
+        report({"done": outcome.to_json(), "launches": used.total, "compiles": used.compiles})
+
+
+def serve(client: Client, job: dict[str, Any], phase: Phase) -> Outcome:
+    """Prove what the job names: a matmul candidate on problems, or a user's trial on a key."""
+    from .suite import problem_from_json
+    from .trial import Outcome, judged, try_candidate
+
+    try:
+        subject = resolve(job.get("trial") or job["table"])
+    except (ImportError, AttributeError) as error:
+        return Outcome("unavailable", f"a worker cannot import it: {error}")
+    if "trial" in job:
+        return judged(partial(own_trial, client, subject, job["name"], job["key"], phase), "", 1)
+    candidate = next(c for c in subject if c.name == job["name"])
+    cases = [(name, problem_from_json(problem)) for name, problem in job["cases"]]
+    return try_candidate(client, candidate, cases, phase=phase, hold=client.shared)
+
+
+def own_trial(client: Client, trial: Callable[..., Any], name: str, key: Any, phase: Phase) -> None:
+    """A user's trial: whatever it raises when it runs means that the result is wrong."""
+    from ..errors import RooftuneError, UnsupportedError
+    from .check import WrongResult
+
+    phase("build", "")
+    run = trial(client, name, key)
+    phase("wait", "")
+    with client.shared():
+        phase("run", "")
+        try:
+            if callable(run):
+                run()
+        except (RooftuneError, UnsupportedError, WrongResult, MemoryError):
+            raise
+        except Exception as error:
+            raise WrongResult(f"{type(error).__name__}: {error}") from error
+        client.sync()
+
+
+def resolve(reference: str) -> Any:
+    """What "module:attribute" refers to."""
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _open(hello: dict[str, Any]) -> Client:
+    from ..device.client import Client
+    from ..device.discovery import list_devices, location_of
+
+    same = [d for d in list_devices() if d.usable and d.profile.id == hello["device_id"]]
+    if not same:
+        raise LookupError(f"the device {hello['device_id']} is not visible to a worker")
+    devices = [d.device for d in same if d.device is not None]
+    chosen = next((d for d in devices if location_of(d) == hello["location"]), devices[0])
+    _limit_memory(hello["memory_bytes"])
+    return Client(chosen)
+
+
+class _Reporter:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, message: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(message) + "\n")
+        self._stream.flush()
+
+    def phase(self, what: str, case: str) -> None:
+        self({"phase": what, "case": case})
+
+
+def _take_pipes() -> tuple[TextIO, TextIO]:
+    """Keep the pipes for ourselves; anything else in this process reads nothing and prints to stderr."""
+    jobs = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    return jobs, reports
+
+
+def _watch(jobs: TextIO, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+    with suppress(Exception):
+        for line in jobs:
+            inbox.put(json.loads(line))
+    end_group()
+
+
+def end_group() -> None:
+    """End this process at once, and what it started (compilers, linkers), without asking anybody."""
+    with suppress(Exception):
+        if os.getpgid(0) == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process with the thread that started it; elsewhere the closed input does."""
+    if sys.platform != "linux":
+        return
+    with suppress(Exception):
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # No core files, and when memory runs out let the kernel end this process rather than the user's.
+    with suppress(Exception):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    """On a CPU device buffers are this process's memory, so a limit on it makes too much fail cleanly."""
+    if limit_bytes <= 0:
+        return
+    with suppress(Exception):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+
+
+if __name__ == "__main__":
+    main()
