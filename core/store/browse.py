@@ -19,7 +19,7 @@ from ..tuning.decision import Decision
 from . import locks
 from .database import BUSY_S, Database, connect, lock_file
 from .entry import Entry, parts
-from .environment import environment_folder, environment_name, locate
+from .environment import environment_folder, environment_name, locate, substitute_for
 from .header import FileKind, read_header
 from .schema import SCHEMA
 
@@ -88,11 +88,10 @@ def open_environment(
     location = locate(config.environment.name, config.environment.path, cwd)
     if location.path is None:
         raise UsageError(location.problem, hint="Set [environment] path, or XDG_CACHE_HOME.")
-    if read_header(location.path).kind in (FileKind.MISSING, FileKind.NEW):
-        database = Database(None, warn=warn)
-        database.path = None
-        return database
-    return Database(location.path, warn=warn)
+    path, absent = location.path, (FileKind.MISSING, FileKind.NEW)
+    if read_header(path).kind is FileKind.FOREIGN and read_header(substitute_for(path)).kind in absent:
+        return Database(path, warn=warn, substitute=False)
+    return Database(None if read_header(path).kind in absent else path, warn=warn)
 
 
 def open_file(path: Path, *, write: bool = False, warn: Callable[[str], None] | None = None) -> Database:
@@ -187,17 +186,16 @@ def key_text(key: Any) -> str:
         definition = key["definition"]
         size = "x".join(str(int(definition[name])) for name in ("m", "n", "k"))
         batch = f" b{definition['batch']}" if definition["batch"] != 1 else ""
-        flags = "".join(
-            {"Contiguous": "", "HighlyPermuted": "?"}.get(layout, mark) if isinstance(layout, str) else mark
-            for layout, mark in (
-                (definition["matrix_layout_lhs"], "t"),
-                (definition["matrix_layout_rhs"], "T"),
-            )
-        )
+        flags = _layout_mark(definition["matrix_layout_lhs"], "t")
+        flags += _layout_mark(definition["matrix_layout_rhs"], "T")
         precision = f" {definition['precision']}" if definition["precision"] != "full" else ""
         return f"{size}{batch} {definition['elem_lhs']}{precision}" + (f" {flags}" if flags else "")
     except (KeyError, TypeError, ValueError):
         return printable(json.dumps(key, separators=(",", ":"), ensure_ascii=False))
+
+
+def _layout_mark(layout: Any, mark: str) -> str:
+    return {"Contiguous": "", "HighlyPermuted": "?"}.get(layout, mark) if isinstance(layout, str) else mark
 
 
 def printable(text: str) -> str:

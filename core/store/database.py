@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from . import locks
 from .entry import Entry, now_text
+from .environment import substitute_for
 from .header import APPLICATION_ID, FileKind, read_header
 from .salvage import Salvage, salvage, set_aside
 from .schema import STEPS, Step
@@ -332,6 +333,7 @@ class Database:
             for entry in saved.entries:
                 kept = replace(entry, version=next(self._memory_versions))
                 self._memory[entry.namespace, entry.key, entry.checksum] = kept
+            self._memory_records.extend(saved.records)
 
     def _give_up(self, why: str) -> None:
         self._disconnect()
@@ -397,7 +399,7 @@ class Database:
         """A path that holds our file or none. A foreign file is left alone, byte for byte."""
         if read_header(path).kind is not FileKind.FOREIGN:
             return path
-        other = path.with_name(f"{path.stem}.rooftune.db")
+        other = substitute_for(path)
         if not self._substitute or other == path or read_header(other).kind is FileKind.FOREIGN:
             self._give_up(
                 f"{path} is not a store of rooftune (or its first bytes are damaged) and is left alone"

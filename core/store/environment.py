@@ -61,6 +61,11 @@ def locate(name: str, path: str | Path, cwd: Path | None = None) -> Location:
     return Location(folder / f"{environment_name(name)}.db")
 
 
+def substitute_for(path: Path) -> Path:
+    """What is used instead of a file that is not ours: `<name>.rooftune.db` beside it."""
+    return path.with_name(f"{path.stem}.rooftune.db")
+
+
 def _current_folder() -> Path | None:
     try:
         return Path(os.getcwd())
