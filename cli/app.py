@@ -24,6 +24,8 @@ COMMANDS = {
     "keys": Entry("Looking", "keys"),
     "plan": Entry("Looking", "plan"),
     "schema": Entry("About rooftune", "schema"),
+    "cache": Entry("Keeping", "cache"),
+    "env": Entry("Keeping", "env"),
     "version": Entry("About rooftune", "version"),
 }
 """The commands as `tune --help` lists them. Adding one is a line here and a file beside this one."""

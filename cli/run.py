@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -12,6 +13,8 @@ from rooftune.errors import RooftuneError
 from .render import emit_error, say, say_error, tolerate_any_encoding
 
 DEFECT, USAGE, INTERRUPTED = 1, 2, 130
+GROUPS = ("cache", "env")
+"""Commands that have commands of their own."""
 
 
 def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
@@ -105,8 +108,11 @@ def wants_json(args: list[str]) -> bool:
 
 
 def command_name(args: list[str]) -> str:
-    """The command a command line names, for the schema of its error: the first word that is no option."""
-    return next((word for word in args if not word.startswith("-")), "tune")
+    """The command a command line names, for the schema of its error: `keys`, or `cache-ls` in a group."""
+    words = [word for word in args if not word.startswith("-")]
+    if words and words[0] in GROUPS and re.fullmatch("[a-z]+", "".join(words[1:2])):
+        return f"{words[0]}-{words[1]}"
+    return words[0] if words else "tune"
 
 
 def _let_go_of_stdout() -> None:

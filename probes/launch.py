@@ -82,8 +82,13 @@ def probe_launch(client: Client, method: LaunchMethod) -> LaunchMeasured:
         both = _until_steady(profiled, method, most)
     last = walls[-method.agreeing :]
     return LaunchMeasured(
-        min(walls), min(both), min(windows), _spread(last), _spread(windows[-method.agreeing :]),
-        len(walls) + len(both), launches,
+        min(walls),
+        min(both),
+        min(windows),
+        _spread(last),
+        _spread(windows[-method.agreeing :]),
+        len(walls) + len(both),
+        launches,
     )
 
 

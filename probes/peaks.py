@@ -41,7 +41,12 @@ def prober_for(client: Client, store: ProbeStore | None) -> Prober:
 
 
 def peaks_for(
-    client: Client, store: ProbeStore | None, elem: str, precision: str, working_set_bytes: int, *,
+    client: Client,
+    store: ProbeStore | None,
+    elem: str,
+    precision: str,
+    working_set_bytes: int,
+    *,
     prober: Prober | None = None,
 ) -> Peaks:
     """The peaks for a product of this element type and precision whose operands take so many bytes.

@@ -33,8 +33,13 @@ class Prober:
     """
 
     def __init__(
-        self, client: Client, store: ProbeStore | None = None, *, method: Method | None = None,
-        launch_method: LaunchMethod | None = None, fresh: bool = False,
+        self,
+        client: Client,
+        store: ProbeStore | None = None,
+        *,
+        method: Method | None = None,
+        launch_method: LaunchMethod | None = None,
+        fresh: bool = False,
         progress: Callable[[str], object] | None = None,
     ) -> None:
         self.client = client
@@ -79,7 +84,8 @@ class Prober:
         profile = self.client.profile
         free = available_bytes()
         size = (
-            moving.memory_set(profile, free) if working_set_bytes is None
+            moving.memory_set(profile, free)
+            if working_set_bytes is None
             else moving.working_set(profile, working_set_bytes, free)
         )
 

@@ -71,9 +71,17 @@ class ProbeResult:
     def to_json(self) -> dict[str, Any]:
         """As the command prints it."""
         shown = {
-            "probe": self.probe, **self.facts, "value": self.value, "unit": self.unit, "spread": self.spread,
-            "cached": self.cached, "launches": self.launches, "samples": self.samples, "wall_s": self.wall_s,
-            "at": self.at, **self.extra,
+            "probe": self.probe,
+            **self.facts,
+            "value": self.value,
+            "unit": self.unit,
+            "spread": self.spread,
+            "cached": self.cached,
+            "launches": self.launches,
+            "samples": self.samples,
+            "wall_s": self.wall_s,
+            "at": self.at,
+            **self.extra,
         }
         if self.previous is not None:
             shown |= {"previous": self.previous, "moved": self.moved}
@@ -81,9 +89,16 @@ class ProbeResult:
 
     def to_stored(self) -> dict[str, Any]:
         return {
-            "probe": self.probe, "facts": self.facts, "value": self.value, "unit": self.unit,
-            "spread": self.spread, "launches": self.launches, "samples": self.samples, "wall_s": self.wall_s,
-            "extra": self.extra, "at": self.at,
+            "probe": self.probe,
+            "facts": self.facts,
+            "value": self.value,
+            "unit": self.unit,
+            "spread": self.spread,
+            "launches": self.launches,
+            "samples": self.samples,
+            "wall_s": self.wall_s,
+            "extra": self.extra,
+            "at": self.at,
         }
 
     @classmethod

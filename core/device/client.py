@@ -48,8 +48,12 @@ class Client:
     """
 
     def __init__(
-        self, device: str | int | cl.Device | None = None, *, context: cl.Context | None = None,
-        queue: cl.CommandQueue | None = None, binaries: BinaryCache | None = None,
+        self,
+        device: str | int | cl.Device | None = None,
+        *,
+        context: cl.Context | None = None,
+        queue: cl.CommandQueue | None = None,
+        binaries: BinaryCache | None = None,
     ) -> None:
         if queue is not None:
             context = queue.context
@@ -154,8 +158,13 @@ class Client:
     # --- work ---------------------------------------------------------------------------------
 
     def enqueue(
-        self, kernel: cl.Kernel, global_size: Sequence[int], local_size: Sequence[int] | None, *,
-        queue: cl.CommandQueue | None = None, wait_for: Sequence[cl.Event] | None = None,
+        self,
+        kernel: cl.Kernel,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        *,
+        queue: cl.CommandQueue | None = None,
+        wait_for: Sequence[cl.Event] | None = None,
         label: str | None = None,
     ) -> cl.Event:
         """Launch a kernel whose arguments are set. Does not wait.
@@ -166,22 +175,37 @@ class Client:
         thread = self._thread
         with faults.enqueuing(thread.candidate):
             event = cl.enqueue_nd_range_kernel(
-                queue or thread.queue or self.queue, kernel, tuple(global_size),
-                None if local_size is None else tuple(local_size), wait_for=wait_for,
+                queue or thread.queue or self.queue,
+                kernel,
+                tuple(global_size),
+                None if local_size is None else tuple(local_size),
+                wait_for=wait_for,
             )
         return self._note(event, label)
 
     def copy(
-        self, dst: cl.Buffer, src: cl.Buffer, nbytes: int, *, dst_offset: int = 0, src_offset: int = 0,
-        queue: cl.CommandQueue | None = None, wait_for: Sequence[cl.Event] | None = None,
+        self,
+        dst: cl.Buffer,
+        src: cl.Buffer,
+        nbytes: int,
+        *,
+        dst_offset: int = 0,
+        src_offset: int = 0,
+        queue: cl.CommandQueue | None = None,
+        wait_for: Sequence[cl.Event] | None = None,
         label: str | None = None,
     ) -> cl.Event:
         """Copy bytes from buffer to buffer on the device. Does not wait."""
         thread = self._thread
         with faults.enqueuing(thread.candidate):
             event = cl.enqueue_copy(
-                queue or thread.queue or self.queue, dst, src, byte_count=nbytes, src_offset=src_offset,
-                dst_offset=dst_offset, wait_for=wait_for,
+                queue or thread.queue or self.queue,
+                dst,
+                src,
+                byte_count=nbytes,
+                src_offset=src_offset,
+                dst_offset=dst_offset,
+                wait_for=wait_for,
             )
         return self._note(event, label)
 

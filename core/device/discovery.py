@@ -175,8 +175,17 @@ def _found(
     profile = profile_of(device)
     issues, usable, defective = _issues(platform, device, library, profile)
     return FoundDevice(
-        0, platform.name.strip(), profile.name, profile.kind, runtimes.origin_of(library), issues, profile,
-        platform.version.strip(), usable, defective, device,
+        0,
+        platform.name.strip(),
+        profile.name,
+        profile.kind,
+        runtimes.origin_of(library),
+        issues,
+        profile,
+        platform.version.strip(),
+        usable,
+        defective,
+        device,
     )
 
 
@@ -246,8 +255,10 @@ def location_of(device: cl.Device) -> str:
 
 class _DlInfo(ctypes.Structure):
     _fields_ = [
-        ("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
-        ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p),
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
     ]
 
 

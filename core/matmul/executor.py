@@ -13,8 +13,14 @@ class Launcher(Protocol):
     def kernel(self, source: str, name: str, options: tuple[str, ...] = (), rewrite: Any = None) -> Any: ...
 
     def enqueue(
-        self, kernel: Any, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, *,
-        queue: Any = None, wait_for: Any = None, label: str | None = None,
+        self,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        *,
+        queue: Any = None,
+        wait_for: Any = None,
+        label: str | None = None,
     ) -> Any: ...
 
     def empty(self, nbytes: int) -> Any: ...

@@ -118,8 +118,16 @@ class Problem:
 
     @classmethod
     def of(
-        cls, m: int, n: int, k: int, elem: Elem = Elem.F32, *, batch: int = 1, lhs_transposed: bool = False,
-        rhs_transposed: bool = False, precision: str = "full",
+        cls,
+        m: int,
+        n: int,
+        k: int,
+        elem: Elem = Elem.F32,
+        *,
+        batch: int = 1,
+        lhs_transposed: bool = False,
+        rhs_transposed: bool = False,
+        precision: str = "full",
     ) -> Problem:
         """The problem of fresh operands: contiguous, or views of contiguous arrays when transposed."""
         lead = (batch,) if batch > 1 else ()
@@ -203,8 +211,14 @@ class Shape:
 
     def problem(self, elem: Elem = Elem.F32, *, batch: int = 1, precision: str = "full") -> Problem:
         return Problem.of(
-            self.m, self.n, self.k, elem, batch=batch, lhs_transposed=self.lhs_transposed,
-            rhs_transposed=self.rhs_transposed, precision=precision,
+            self.m,
+            self.n,
+            self.k,
+            elem,
+            batch=batch,
+            lhs_transposed=self.lhs_transposed,
+            rhs_transposed=self.rhs_transposed,
+            precision=precision,
         )
 
     @property

@@ -181,10 +181,11 @@ def age_text(at: str) -> str:
 
 
 def key_text(key: Any) -> str:
-    """A key in a few words, for a list: `1024x1024x1024 f32 T`; other tuners' keys as compact JSON."""
+    """A key in a few words, for a list: `1024 f32 T`; other tuners' keys as compact JSON."""
     try:
         definition = key["definition"]
-        size = "x".join(str(int(definition[name])) for name in ("m", "n", "k"))
+        extents = [str(int(definition[name])) for name in ("m", "n", "k")]
+        size = extents[0] if len(set(extents)) == 1 else "x".join(extents)
         batch = f" b{definition['batch']}" if definition["batch"] != 1 else ""
         flags = _layout_mark(definition["matrix_layout_lhs"], "t")
         flags += _layout_mark(definition["matrix_layout_rhs"], "T")
@@ -240,9 +241,20 @@ def list_environments(config: Config, cwd: Path | None = None) -> list[Environme
     ]
 
 
-def remove_environment(config: Config, name: str, cwd: Path | None = None) -> Path:
-    """Delete an environment's file with all that SQLite keeps beside it. UsageError when it is not ours."""
-    path = _existing(config, name, cwd)
+def find_environment(config: Config, name: str, cwd: Path | None = None) -> Path:
+    """The file of an environment that is there and ours; UsageError otherwise."""
+    folder = environment_folder(config.environment.path, cwd)
+    path = folder / f"{environment_name(name)}.db" if folder is not None else None
+    kind = read_header(path).kind if path is not None else FileKind.MISSING
+    if path is None or kind is FileKind.MISSING:
+        raise UsageError(f"there is no environment '{name}'", hint="`tune env ls` lists them all.")
+    if kind is FileKind.FOREIGN:
+        raise UsageError(f"{path} is not a store of rooftune and is left alone")
+    return path
+
+
+def remove_environment(path: Path) -> Path:
+    """Delete an environment's file (see find_environment) with all that SQLite keeps beside it."""
     with locks.acquire(lock_file(path), "open", BUSY_S):
         try:
             path.unlink()
@@ -257,7 +269,7 @@ def remove_environment(config: Config, name: str, cwd: Path | None = None) -> Pa
 
 def copy_environment(config: Config, source: str, target: str, cwd: Path | None = None) -> Path:
     """Copy an environment, whole and consistent, to a new name. UsageError when the name is taken."""
-    origin = _existing(config, source, cwd)
+    origin = find_environment(config, source, cwd)
     path = origin.with_name(f"{environment_name(target)}.db")
     if path.exists():
         raise UsageError(f"there is an environment '{path.stem}' already", hint="Choose another name.")
@@ -274,17 +286,6 @@ def copy_environment(config: Config, source: str, target: str, cwd: Path | None 
     finally:
         with suppress(OSError):
             temporary.unlink()
-    return path
-
-
-def _existing(config: Config, name: str, cwd: Path | None) -> Path:
-    folder = environment_folder(config.environment.path, cwd)
-    path = folder / f"{environment_name(name)}.db" if folder is not None else None
-    kind = read_header(path).kind if path is not None else FileKind.MISSING
-    if path is None or kind is FileKind.MISSING:
-        raise UsageError(f"there is no environment '{name}'", hint="`tune env ls` lists them all.")
-    if kind is FileKind.FOREIGN:
-        raise UsageError(f"{path} is not a store of rooftune and is left alone")
     return path
 
 

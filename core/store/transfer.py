@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
+from ..formats import load_schema
 from ..tuning.decision import Decision
 from ..tuning.tunable import separated_hash
 from .database import Database
@@ -141,9 +141,7 @@ _WHAT_IT_IS = "Import takes files that `tune cache export` wrote."
 
 @cache
 def _schema() -> dict[str, Any]:
-    text = files(__package__).joinpath("schemas/export-1.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+    return load_schema("export")
 
 
 def _exported(entry: Entry) -> dict[str, Any]:

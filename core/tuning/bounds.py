@@ -33,7 +33,9 @@ class Bound:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "resource": self.resource, "amount": self.amount, "peak_per_s": self.peak_per_s,
+            "resource": self.resource,
+            "amount": self.amount,
+            "peak_per_s": self.peak_per_s,
             "threshold": self.threshold,
         }
 

@@ -42,7 +42,12 @@ class FaultWhileTuning(DeviceFaultError):
 
 
 def tune_key(
-    client: TuningClient, context: TuningContext, tuner: str, tunables: TunableSet, key: Any, inputs: Any,
+    client: TuningClient,
+    context: TuningContext,
+    tuner: str,
+    tunables: TunableSet,
+    key: Any,
+    inputs: Any,
     reuse: Reuse,
 ) -> Decision:
     """Measures what must be measured for this key and decides.
@@ -180,7 +185,10 @@ class Contest:
             self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
         for index in indexes:
             yield Contender(
-                index, self.tunables[index].name, self.sampler(index), self.preparer(index, verdicts),
+                index,
+                self.tunables[index].name,
+                self.sampler(index),
+                self.preparer(index, verdicts),
                 self.floor(index),
             )
 
@@ -263,7 +271,8 @@ class Contest:
             return
         self.evidence[standing.index] = replace(
             self.blank(standing.index, outcome, standing.reason),
-            samples=tuple(standing.samples.values), repeats=standing.repeats,
+            samples=tuple(standing.samples.values),
+            repeats=standing.repeats,
         )
 
     def blank(self, index: int, outcome: OutcomeKind, reason: str) -> Evidence:
@@ -291,12 +300,23 @@ class Contest:
         ]
         evidence = sorted([*self.evidence.values(), *unknown], key=lambda e: e.index)
         return Decision(
-            key=json.loads(key_text(self.key)), index=index, evidence=tuple(evidence), tuner=self.tuner,
-            checksum=self.tunables.checksum, level=str(self.context.level), device_id=self.client.device_id,
-            device=self.client.device_name, environment=self.context.environment, at=utc_now(),
-            bounds=self.bounds, limit_s=self.limit_s, short_circuit=self.short_circuit,
-            tie_break=self.tie_break, events=tuple(self.events),
-            checks=tuple(self.checks[i] for i in sorted(self.checks)), timings=Timings(**self.spent_s),
+            key=json.loads(key_text(self.key)),
+            index=index,
+            evidence=tuple(evidence),
+            tuner=self.tuner,
+            checksum=self.tunables.checksum,
+            level=str(self.context.level),
+            device_id=self.client.device_id,
+            device=self.client.device_name,
+            environment=self.context.environment,
+            at=utc_now(),
+            bounds=self.bounds,
+            limit_s=self.limit_s,
+            short_circuit=self.short_circuit,
+            tie_break=self.tie_break,
+            events=tuple(self.events),
+            checks=tuple(self.checks[i] for i in sorted(self.checks)),
+            timings=Timings(**self.spent_s),
             bad=bad,
         )
 
@@ -345,4 +365,3 @@ FAULT_HINT = (
 def fault_reason(name: str, error: BaseException) -> str:
     """One sentence that names the candidate that lost the device."""
     return f"candidate {name} faulted while running: {reason_of(error)}"
-

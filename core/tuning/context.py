@@ -97,14 +97,26 @@ class DecisionStore(Protocol):
         """Tells apart the row that stands now from one written later; None when there is no row."""
 
     def save(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str,
-        decision_json: dict[str, Any], *, began_at_row_version: int | None,
+        self,
+        tuner: str,
+        level: str,
+        device_id: str,
+        checksum: str,
+        key_json: str,
+        decision_json: dict[str, Any],
+        *,
+        began_at_row_version: int | None,
     ) -> dict[str, Any]:
         """Stores a decision, unless another was since `began_at_row_version`. Returns the one that stands."""
 
-
     def claim(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str, *,
+        self,
+        tuner: str,
+        level: str,
+        device_id: str,
+        checksum: str,
+        key_json: str,
+        *,
         began_at_row_version: int | None,
     ) -> AbstractContextManager[Claim]:
         """Held while a key is tuned and saved: of several processes one tunes it, the others wait here.
@@ -129,13 +141,26 @@ class NoStore:
         return None
 
     def save(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str,
-        decision_json: dict[str, Any], *, began_at_row_version: int | None,
+        self,
+        tuner: str,
+        level: str,
+        device_id: str,
+        checksum: str,
+        key_json: str,
+        decision_json: dict[str, Any],
+        *,
+        began_at_row_version: int | None,
     ) -> dict[str, Any]:
         return decision_json
 
     def claim(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str, *,
+        self,
+        tuner: str,
+        level: str,
+        device_id: str,
+        checksum: str,
+        key_json: str,
+        *,
         began_at_row_version: int | None,
     ) -> AbstractContextManager[Claim]:
         return nullcontext(FreeClaim())

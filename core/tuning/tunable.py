@@ -72,9 +72,7 @@ class TunableSet:
     that running a candidate does not touch the caller's output. Without it the caller's are used.
     """
 
-    def __init__(
-        self, key: Callable[[Any], Any], inputs: Callable[[Any, Any], Any] | None = None
-    ) -> None:
+    def __init__(self, key: Callable[[Any], Any], inputs: Callable[[Any, Any], Any] | None = None) -> None:
         self.key = key
         self.inputs = inputs or _same_inputs
         self.bounds: Callable[[Any, Any], Bounds | None] | None = None

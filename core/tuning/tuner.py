@@ -327,8 +327,12 @@ class LocalTuner:
     def _call(self, client: TuningClient, tunables: TunableSet, inputs: Any) -> Call:
         context, key = self.context, tunables.key(inputs)
         slot = Slot(
-            client.device_id, context.environment, str(context.level), tunables.checksum,
-            tunables.fingerprint, key_text(key),
+            client.device_id,
+            context.environment,
+            str(context.level),
+            tunables.checksum,
+            tunables.fingerprint,
+            key_text(key),
         )
         return Call(client, tunables, key, inputs, slot)
 

@@ -38,7 +38,13 @@ class Bench:
     log: list[str] = field(default_factory=list)
 
     def contender(
-        self, index: int, times: Any, *, warm_up: Any = 1.0, name: str = "", floor: float | None = None,
+        self,
+        index: int,
+        times: Any,
+        *,
+        warm_up: Any = 1.0,
+        name: str = "",
+        floor: float | None = None,
         prepare: Callable[[], object] = lambda: None,
     ) -> Contender:
         name = name or "abcdefghijklmnopqrstuvwxyz"[index]

@@ -83,10 +83,16 @@ def operand_args(operand: Operand, batch: tuple[int, int]) -> tuple[np.generic, 
 def problem_args(problem: Problem, walk: BatchWalk) -> tuple[Arg, ...]:
     """The arguments every matrix kernel begins with (PROBLEM_ARGS in prelude.cl)."""
     return (
-        Slot.LHS, Slot.RHS, Slot.OUT,
-        *operand_args(problem.lhs, walk.lhs), *operand_args(problem.rhs, walk.rhs),
+        Slot.LHS,
+        Slot.RHS,
+        Slot.OUT,
+        *operand_args(problem.lhs, walk.lhs),
+        *operand_args(problem.rhs, walk.rhs),
         *operand_args(problem.out, walk.out),
-        np.int32(problem.m), np.int32(problem.n), np.int32(problem.k), np.int32(walk.extents[1]),
+        np.int32(problem.m),
+        np.int32(problem.n),
+        np.int32(problem.k),
+        np.int32(walk.extents[1]),
     )
 
 

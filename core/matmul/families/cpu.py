@@ -95,8 +95,15 @@ def multiply_call(
     refuse_tile(problem, profile, t)
     parts = needs_parts(problem, t)
     options = defines(
-        VW=t.width, NV=t.vectors, MR=t.rows, KC=t.depth, NB=t.cols, PACK_RHS=int(t.pack_rhs),
-        STAGE_LHS=int(t.stage_lhs), SLICES=slices, PARTS=int(parts and slices == 1),
+        VW=t.width,
+        NV=t.vectors,
+        MR=t.rows,
+        KC=t.depth,
+        NB=t.cols,
+        PACK_RHS=int(t.pack_rhs),
+        STAGE_LHS=int(t.stage_lhs),
+        SLICES=slices,
+        PARTS=int(parts and slices == 1),
     )
     extra: tuple[Arg, ...] = (np.int32(t.row_block),)
     if slices > 1:
@@ -105,8 +112,12 @@ def multiply_call(
         extra += (Scratch(0),)
     groups = (ceil_div(problem.n, t.cols), ceil_div(problem.m, t.row_block), walk.count * slices)
     return KernelCall(
-        kernel_text(*KERNELS), "cpu_gemm", type_options(problem) + stride_options(problem) + options,
-        groups, (1, 1, 1), (*problem_args(problem, walk), *extra),
+        kernel_text(*KERNELS),
+        "cpu_gemm",
+        type_options(problem) + stride_options(problem) + options,
+        groups,
+        (1, 1, 1),
+        (*problem_args(problem, walk), *extra),
     )
 
 

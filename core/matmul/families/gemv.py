@@ -46,8 +46,16 @@ def view(problem: Problem, walk: BatchWalk) -> GemvView:
     else:
         raise UnsupportedError("neither operand is a vector")
     wide = (
-        mat.offset_elems, mat_i, mat_p, *mat_walk, vec.offset_elems, vec_p, *vec_walk,
-        out.offset_elems, out_i, *walk.out,
+        mat.offset_elems,
+        mat_i,
+        mat_p,
+        *mat_walk,
+        vec.offset_elems,
+        vec_p,
+        *vec_walk,
+        out.offset_elems,
+        out_i,
+        *walk.out,
     )
     numbers = (*(np.int64(x) for x in wide), *(np.int32(x) for x in (results, problem.k, walk.extents[1])))
     return GemvView(*slots, results, mat_i, mat_p, vec_p, out_i, numbers)
@@ -104,8 +112,12 @@ def plan(
     v = view(problem, walk)
     parallel = axis == "parallel"
     t = tiles or (parallel_tile if parallel else perpendicular_tile)(v, problem, profile)
-    options = type_options(problem) + layout_options(v) + defines(
-        VW=t.width, LANES=t.lanes, PLANES=t.planes, EACH=t.each, STEP=t.step, STAGES=stages, STAGE=STAGE
+    options = (
+        type_options(problem)
+        + layout_options(v)
+        + defines(
+            VW=t.width, LANES=t.lanes, PLANES=t.planes, EACH=t.each, STEP=t.step, STAGES=stages, STAGE=STAGE
+        )
     )
     if parallel:
         options += ("-DPARALLEL",)
@@ -114,13 +126,21 @@ def plan(
         groups = (ceil_div(v.results, t.lanes * t.width * t.each), 1, walk.count)
     args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers)
     call = KernelCall(
-        kernel_text(*KERNELS), f"gemv_{axis}", options,
-        (groups[0] * t.lanes, groups[1] * t.planes, groups[2]), (t.lanes, t.planes, 1), args,
+        kernel_text(*KERNELS),
+        f"gemv_{axis}",
+        options,
+        (groups[0] * t.lanes, groups[1] * t.planes, groups[2]),
+        (t.lanes, t.planes, 1),
+        args,
     )
     return LaunchPlan((call,))
 
 
 def layout_options(v: GemvView) -> tuple[str, ...]:
-    named = (("MAT_P_1", v.mat_p == 1), ("MAT_I_1", v.mat_i == 1 and v.mat_p != 1), ("VEC_1", v.vec_p == 1),
-             ("OUT_1", v.out_i == 1))
+    named = (
+        ("MAT_P_1", v.mat_p == 1),
+        ("MAT_I_1", v.mat_i == 1 and v.mat_p != 1),
+        ("VEC_1", v.vec_p == 1),
+        ("OUT_1", v.out_i == 1),
+    )
     return tuple(f"-D{name}" for name, holds in named if holds)

@@ -16,8 +16,11 @@ def plan(problem: Problem, profile: DeviceProfile) -> LaunchPlan:
     wide = min(64, profile.max_work_group, 2 * lower_pow2(problem.n))
     tall = min(4, max(1, profile.max_work_group // wide), 2 * lower_pow2(problem.m))
     call = KernelCall(
-        kernel_text(*KERNELS), "naive", type_options(problem) + stride_options(problem),
-        (round_up(problem.n, wide), round_up(problem.m, tall), walk.count), (wide, tall, 1),
+        kernel_text(*KERNELS),
+        "naive",
+        type_options(problem) + stride_options(problem),
+        (round_up(problem.n, wide), round_up(problem.m, tall), walk.count),
+        (wide, tall, 1),
         problem_args(problem, walk),
     )
     return LaunchPlan((call,))

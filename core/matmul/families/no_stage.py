@@ -49,8 +49,11 @@ def plan(problem: Problem, profile: DeviceProfile, *, tiles: NoStageTile | None 
     t = tiles or tile(problem, profile)
     columns = ceil_div(problem.n, t.lanes * t.cols) * t.lanes
     call = KernelCall(
-        kernel_text(*KERNELS), "no_stage",
+        kernel_text(*KERNELS),
+        "no_stage",
         type_options(problem) + stride_options(problem) + defines(TX=t.lanes, TM=t.rows, TN=t.cols),
-        (columns, ceil_div(problem.m, t.rows), walk.count), (t.lanes, 1, 1), problem_args(problem, walk),
+        (columns, ceil_div(problem.m, t.rows), walk.count),
+        (t.lanes, 1, 1),
+        problem_args(problem, walk),
     )
     return LaunchPlan((call,))

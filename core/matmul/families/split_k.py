@@ -65,10 +65,19 @@ def reduce_call(problem: Problem, profile: DeviceProfile, slices: int) -> Kernel
     walk = check(problem, profile)
     wide = min(64, profile.max_work_group, 2 * lower_pow2(problem.n))
     args = (
-        Scratch(0), Slot.OUT, *operand_args(problem.out, walk.out),
-        np.int32(problem.m), np.int32(problem.n), np.int32(slices), np.int32(walk.extents[1]),
+        Scratch(0),
+        Slot.OUT,
+        *operand_args(problem.out, walk.out),
+        np.int32(problem.m),
+        np.int32(problem.n),
+        np.int32(slices),
+        np.int32(walk.extents[1]),
     )
     return KernelCall(
-        kernel_text("prelude.cl", "reduce.cl"), "reduce_parts", type_options(problem),
-        (round_up(problem.n, wide), problem.m, walk.count), (wide, 1, 1), args,
+        kernel_text("prelude.cl", "reduce.cl"),
+        "reduce_parts",
+        type_options(problem),
+        (round_up(problem.n, wide), problem.m, walk.count),
+        (wide, 1, 1),
+        args,
     )

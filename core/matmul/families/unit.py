@@ -78,8 +78,11 @@ def multiply_call(
     options = defines(TX=t.tx, TY=t.ty, TM=t.rows, TN=t.cols, BK=t.depth, STAGES=stages, SLICES=slices)
     extra: tuple[Arg, ...] = (Scratch(0), np.int32(depth)) if slices > 1 else ()
     return KernelCall(
-        kernel_text(*KERNELS), "unit", type_options(problem) + stride_options(problem) + options,
-        (groups[0] * t.tx, groups[1] * t.ty, groups[2]), (t.tx, t.ty, 1),
+        kernel_text(*KERNELS),
+        "unit",
+        type_options(problem) + stride_options(problem) + options,
+        (groups[0] * t.tx, groups[1] * t.ty, groups[2]),
+        (t.tx, t.ty, 1),
         (*problem_args(problem, walk), *extra),
     )
 

@@ -57,8 +57,7 @@ def wgmma_tf32(name: str, n: int, *, accumulate: bool = True) -> str:
     )
     inputs = '"r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b)'
     return (
-        f"#define {name}(acc, a0, a1, a2, a3, b) "
-        f'asm volatile("{text}" : {_read_write(count)} : {inputs})\n'
+        f'#define {name}(acc, a0, a1, a2, a3, b) asm volatile("{text}" : {_read_write(count)} : {inputs})\n'
     )
 
 

@@ -1,0 +1,404 @@
+"""`tune cache`: what is stored: listed, shown, checked, removed, carried to other machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import Common, common
+from .render import emit, format_bytes, format_seconds, print_lines, warn, wrapped
+
+if TYPE_CHECKING:
+    from rooftune.config import Config
+    from rooftune.store.browse import StoredDecision
+    from rooftune.store.database import Database
+
+NOT_POSSIBLE = 4
+"""Exit code: the work was not, or not fully, possible."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Stored decisions: list, show, check, remove, export and import them.",
+)
+
+DbOption = Annotated[
+    Path | None,
+    typer.Option("--db", metavar="FILE", help="This file instead of the environment's.", show_default=False),
+]
+IdsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ID...", help="Ids from `tune cache ls`, or beginnings of them.", show_default=False
+    ),
+]
+TunerOption = Annotated[
+    str | None, typer.Option("--tuner", metavar="NAME", help="Those of this tuner (matmul, or your own).")
+]
+OfDeviceOption = Annotated[
+    str | None, typer.Option("--device", metavar="TEXT", help="Those whose device id contains this text.")
+]
+OlderOption = Annotated[
+    str | None, typer.Option("--older-than", metavar="AGE", help="Those older than this: 12h, 30d, 8w.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+
+@app.command("ls")
+@common("environment", "config", "json")
+def ls(common: Common, db: DbOption = None) -> None:
+    """List what is stored: entries by namespace, then every decision."""
+    with closing(_open(common.settings(), db)) as database:
+        stored, counts = _stored(database), database.counts()
+        path = str(db or database.path or _path(common.settings()))
+    if not common.json:
+        print_lines(_list_lines(path, counts, stored))
+        return
+    names = ("namespace", "entries", "bytes")
+    emit(
+        "cache-ls",
+        {
+            "path": path,
+            "namespaces": [dict(zip(names, count, strict=True)) for count in counts],
+            "entries": [item.row() for item in stored],
+        },
+    )
+
+
+@app.command("show")
+@common("environment", "config", "json")
+def show(
+    common: Common,
+    id: Annotated[str, typer.Argument(metavar="ID", help="An id from `tune cache ls`, or its beginning.")],
+    db: DbOption = None,
+) -> None:
+    """Show a decision with all its evidence."""
+    from rooftune.store.browse import find_decisions
+
+    with closing(_open(common.settings(), db)) as database:
+        (item,) = find_decisions(_stored(database), [id])
+    if common.json:
+        decision = item.decision.to_json() if item.decision else None
+        row = {**item.row(), "tuner": item.tuner, "checksum": item.entry.checksum}
+        emit("cache-show", {**row, "decision": decision})
+    else:
+        print_lines(_show_lines(item))
+
+
+@app.command("rm")
+@common("environment", "config", "json")
+def rm(
+    common: Common,
+    ids: IdsArgument = None,
+    tuner: TunerOption = None,
+    device: OfDeviceOption = None,
+    older_than: OlderOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every decision.")] = False,
+    yes: YesOption = False,
+    db: DbOption = None,
+) -> None:
+    """Remove decisions: by id, by tuner, device or age, or all of them.
+
+    Several of the options together remove what fits all of them. Asks first, unless --yes is given.
+    """
+    from rooftune.errors import UsageError
+
+    if not (ids or tuner or device or older_than or everything):
+        raise UsageError("nothing is chosen", hint="Give ids, --tuner, --device, --older-than or --all.")
+    with closing(_open(common.settings(), db, write=True)) as database:
+        chosen = _choose(database, ids, tuner, device, older_than)
+        removed = 0
+        if chosen and confirmed(f"Remove {_count(len(chosen), 'decision')}?", yes, common.json):
+            removed = database.delete([item.entry for item in chosen])
+    if common.json:
+        emit("cache-rm", {"removed": [item.id for item in chosen] if removed else [], "count": removed})
+    else:
+        print_lines([f"removed {_count(removed, 'decision')}"])
+
+
+@app.command("path")
+@common("environment", "config", "json")
+def path(common: Common) -> None:
+    """Print the path of the environment's file, there or not."""
+    found = str(_path(common.settings()))
+    if common.json:
+        emit("cache-path", {"path": found})
+    else:
+        print_lines([found])
+
+
+@app.command("verify")
+@common("environment", "config", "json")
+def verify(common: Common, db: DbOption = None) -> int:
+    """Check the file and every entry in it; exit 4 when something is wrong. Changes nothing."""
+    from rooftune.errors import UsageError
+    from rooftune.store.browse import verify_file
+
+    if db is not None and not db.exists():
+        raise UsageError(f"there is no file {db}", hint="`tune env ls` lists the environments there are.")
+    file = db or _path(common.settings())
+    problems = verify_file(file)
+    if common.json:
+        emit("cache-verify", {"path": str(file), "ok": not problems, "problems": problems})
+    else:
+        print_lines([*problems, f"{file}: {'all is well' if not problems else 'something is wrong'}"])
+    return NOT_POSSIBLE if problems else 0
+
+
+@app.command("export")
+@common("environment", "config", "json")
+def export(
+    common: Common,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON file to write.")],
+    ids: IdsArgument = None,
+    tuner: TunerOption = None,
+    device: OfDeviceOption = None,
+    older_than: OlderOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    db: DbOption = None,
+) -> None:
+    """Write decisions to a JSON file that `tune cache import` takes: all, or the chosen ones."""
+    from rooftune.errors import UsageError
+    from rooftune.store.transfer import write_export
+
+    if file.exists() and not force:
+        raise UsageError(f"there is a file {file} already", hint="Give another name, or --force.")
+    with closing(_open(common.settings(), db)) as database:
+        chosen = _choose(database, ids, tuner, device, older_than)
+    sound = [item for item in chosen if item.decision is not None and not item.decision.bad]
+    write_export(file, [item.entry for item in sound])
+    if common.json:
+        emit("cache-export", {"file": str(file), "exported": [item.id for item in sound]})
+    else:
+        left = len(chosen) - len(sound)
+        said = f"; {_count(left, 'entry', 'entries')} damaged or found faulty left out" if left else ""
+        print_lines([f"exported {_count(len(sound), 'decision')} to {file}{said}"])
+
+
+@app.command("import")
+@common("environment", "config", "json")
+def import_(
+    common: Common,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `tune cache export` wrote.")],
+    db: DbOption = None,
+) -> int:
+    """Take decisions from a file that `tune cache export` wrote.
+
+    Only what is valid in every part is taken, and a decision made on this machine always stays. What
+    was imported is proven here before it is used. Exit 4 when something invalid was refused.
+    """
+    from rooftune.store.transfer import import_decisions, read_export
+
+    data = read_export(file)
+    with closing(_open(common.settings(), db, write=True, create=True)) as database:
+        report = import_decisions(database, data)
+        path = str(database.path)
+    if common.json:
+        refused = [{"id": item.id, "reason": item.reason, "invalid": item.invalid} for item in report.refused]
+        emit("cache-import", {"path": path, "taken": list(report.taken), "refused": refused})
+    else:
+        print_lines(f"refused {item.id}: {item.reason}" for item in report.refused)
+        print_lines([f"imported {_count(len(report.taken), 'decision')}, refused {len(report.refused)}"])
+    return NOT_POSSIBLE if any(item.invalid for item in report.refused) else 0
+
+
+@app.command("log")
+@common("environment", "config", "json")
+def log(
+    common: Common,
+    kind: Annotated[
+        str | None, typer.Option("--kind", metavar="KIND", help="autotune, compilation or sessions.")
+    ] = None,
+    newest: Annotated[int, typer.Option("-n", "--newest", min=1, help="So many of the newest records.")] = 50,
+    db: DbOption = None,
+) -> None:
+    """Show what happened: tunings, compilations, sessions; the newest last."""
+    from rooftune.errors import UsageError
+    from rooftune.store.stores import RECORD_KINDS, Records
+
+    if kind is not None and kind not in RECORD_KINDS:
+        raise UsageError(f"'{kind}' is no kind of record", hint=f"There are {', '.join(RECORD_KINDS)}.")
+    with closing(_open(common.settings(), db)) as database:
+        records = Records(database).read(kind, newest)
+    if common.json:
+        emit("cache-log", {"records": records})
+    else:
+        print_lines(line for record in records for line in _log_lines(record))
+        print_lines(["no records"] if not records else [])
+
+
+# -- opening and choosing
+
+
+def _open(config: Config, db: Path | None, *, write: bool = False, create: bool = False) -> Database:
+    from rooftune.store.browse import open_environment, open_file
+    from rooftune.store.stores import open_store
+
+    if db is not None:
+        return open_file(db, write=write, warn=warn)
+    if create:
+        return open_store(config, warn=warn).database
+    return open_environment(config, warn=warn)
+
+
+def _path(config: Config) -> Path:
+    from rooftune.store.browse import environment_path
+
+    return environment_path(config)
+
+
+def _stored(database: Database) -> list[StoredDecision]:
+    from rooftune.matmul.candidates import CANDIDATES
+    from rooftune.store.browse import stored_decisions
+    from rooftune.tuning.tunable import separated_hash
+
+    return stored_decisions(database, {"matmul": separated_hash(*(each.name for each in CANDIDATES))})
+
+
+def _choose(
+    database: Database, ids: list[str] | None, tuner: str | None, device: str | None, older_than: str | None
+) -> list[StoredDecision]:
+    from rooftune.store.browse import find_decisions, parse_age, select_decisions
+
+    stored = _stored(database)
+    if ids:
+        stored = find_decisions(stored, ids)
+    age = parse_age(older_than) if older_than is not None else None
+    return select_decisions(stored, tuner=tuner, device=device, older_than=age)
+
+
+def confirmed(question: str, yes: bool, as_json: bool) -> bool:
+    """Whether a removal is wanted. UsageError where nobody can be asked and --yes is missing."""
+    import sys
+
+    from rooftune.errors import UsageError
+
+    if yes:
+        return True
+    if as_json or not sys.stdin.isatty():
+        raise UsageError("nobody is there to be asked", hint="Give --yes to remove without asking.")
+    return typer.confirm(question, err=True)
+
+
+# -- human output
+
+
+def _list_lines(
+    path: str, counts: Sequence[tuple[str, int, int]], stored: Sequence[StoredDecision]
+) -> Iterator[str]:
+    from rooftune.store.browse import SHORT_ID, age_text, key_text, printable
+
+    yield path
+    for namespace, entries, size_bytes in counts:
+        yield f"  {fit(printable(namespace), 58):58} {entries:>7} {format_bytes(size_bytes):>10}"
+    if not stored:
+        yield "no decisions"
+        return
+    yield ""
+    yield f"{'ID':{SHORT_ID}} {'KEY':20} {'WINNER':23} {'TIME':>8} {'ROOF':>4} {'AGE':>4} FROM"
+    for item in stored:
+        decision = item.decision
+        winner = printable(decision.name).removeprefix("matmul_") if decision else "damaged"
+        time = _time(decision.median_s if decision else None)
+        share = decision.roofline if decision else None
+        roof = f"{share:.0%}" if share is not None else "-"
+        origin = "import" if item.entry.origin == "imported" else "local"
+        yield (
+            f"{item.id[:SHORT_ID]} {fit(key_text(item.key), 20):20} {fit(winner, 23):23} {time:>8} {roof:>4} "
+            f"{age_text(item.entry.at):>4} {origin}{_remark(item)}"
+        )
+
+
+def _remark(item: StoredDecision) -> str:
+    if item.decision is not None and item.decision.bad:
+        return " !"
+    return " *" if item.checksum_ok is False and item.decision is not None else ""
+
+
+def _show_lines(item: StoredDecision) -> Iterator[str]:
+    from rooftune.store.browse import printable
+
+    facts: dict[str, object] = {
+        "id": item.id,
+        "key": json.dumps(item.key, ensure_ascii=False),
+        "device": item.device_id,
+        "tuner": item.tuner,
+        "level": item.level,
+        "checksum": item.entry.checksum
+        + {True: "", None: "", False: " (not today's candidates)"}[item.checksum_ok],
+        "origin": item.entry.origin,
+        "at": item.entry.at,
+    }
+    decision = item.decision
+    if decision is None:
+        facts["damaged"] = "what is stored is no decision"
+    else:
+        facts["winner"] = decision.name
+        facts["limit"] = format_seconds(decision.limit_s)
+        for bound in decision.bounds.bounds if decision.bounds else ():
+            facts[f"bound {bound.resource}"] = (
+                f"{bound.amount} at {bound.peak_per_s:.4g}/s: {format_seconds(bound.least_s)} at the least"
+            )
+        facts["short circuit"] = "yes" if decision.short_circuit else "no"
+        if decision.tie_break is not None:
+            facts["tie"] = f"over {decision.tie_break.loser}, {decision.tie_break.confidence:.0%} sure"
+        if decision.bad:
+            facts["bad"] = decision.bad
+    for name, value in facts.items():
+        yield from wrapped(f"{name:14} {printable(str(value))}", " " * 15)
+    if decision is not None:
+        yield ""
+        yield from _evidence_lines(item)
+
+
+def _evidence_lines(item: StoredDecision) -> Iterator[str]:
+    from rooftune.store.browse import printable
+
+    decision = item.decision
+    assert decision is not None
+    yield f"{'#':>3} {'CANDIDATE':40} {'OUTCOME':11} {'SAMPLES':>7} {'MEDIAN':>9} {'ROOF':>4}"
+    ranked = decision.ranking
+    places = {evidence.index for evidence in ranked}
+    for evidence in [*ranked, *(each for each in decision.evidence if each.index not in places)]:
+        share = decision.share_of(evidence)
+        yield (
+            f"{evidence.index:>3} {fit(printable(evidence.name), 40):40} {evidence.outcome:11} "
+            f"{len(evidence.samples):>7} {_time(evidence.median_s):>9} {f'{share:.0%}' if share else '-':>4}"
+        )
+        if evidence.reason:
+            yield from wrapped(f"    {printable(evidence.reason)}", "    ")
+
+
+def _log_lines(record: dict[str, Any]) -> Iterator[str]:
+    from rooftune.store.browse import printable
+
+    said = " ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in record.items()
+        if name not in ("kind", "at")
+    )
+    yield from wrapped(f"{record['at'][:19]}Z {record['kind']} {printable(said)}", "    ")
+
+
+def _time(seconds: float | None) -> str:
+    """A time in at most eight columns."""
+    text = format_seconds(seconds)
+    return text if len(text) <= 8 else text.replace("µs", "us")[:8]
+
+
+def fit(text: str, width: int) -> str:
+    """The text, its middle left out where it is too long."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) * 2 // 3
+    return f"{text[:head]}…{text[head + 1 - width :]}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
