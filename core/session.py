@@ -19,6 +19,7 @@ from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.tunables import MatmulCandidates, MatmulInputs
+from .proof.prover import Prover
 from .store.cold import ColdDecisions, ColdProbes
 from .store.stores import Store, open_store
 from .tuning.bounds import Bound, Bounds
@@ -62,6 +63,7 @@ class Session:
         self.decisions = ColdDecisions(self.store.decisions) if cold else self.store.decisions
         self.probes = ColdProbes(self.store.probes) if cold else self.store.probes
         self.level = Level.parse(self.config.autotune.level)
+        self.prover = Prover(self.store.proofs, self.config.proof)
         self.context = self._context(measure, json_stdout, progress)
         self.tuner = LocalTuner(TUNER, self.context)
         self._clients: dict[object, Client] = {}
@@ -148,6 +150,7 @@ class Session:
             environment=self.config.environment.name,
             measure=measure,
             store=self.decisions,
+            prover=self.prover,
             sinks=_sinks(self.config.decisions, json_stdout),
             warn=self.warn,
             progress=progress,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import pyopencl as cl
 
 from ..device.client import Client
+from ..proof.output import OutputCheck
+from ..proof.subject import MatmulProof
 from ..tuning.bounds import Bounds
 from ..tuning.level import Level
 from ..tuning.tunable import Tunable, TunableSet, TuneGroup
@@ -73,6 +75,7 @@ class MatmulCandidates:
             key=lambda inputs: MatmulAutotuneKey.build(inputs.problem, level),
             inputs=lambda _key, inputs: self._measuring(inputs),
         ).with_bounds(lambda _key, inputs: bounds(inputs))
+        tunables.with_check(OutputCheck(self.client))
         groups = tune_groups(self.client.profile)
         for candidate in CANDIDATES:
             tunables.with_tunable(self._tunable(candidate, groups))
@@ -84,6 +87,7 @@ class MatmulCandidates:
             self.client.profile,
             groups,
             prepare=lambda inputs: self.prepared(candidate, inputs.problem),
+            proof=MatmulProof(candidate),
         )
 
     def _measuring(self, inputs: MatmulInputs) -> MatmulInputs:

@@ -21,7 +21,7 @@ from ..matmul.executor import prepare
 from ..matmul.launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
 from ..matmul.problem import Elem, Operand, Problem
 from ..tuning.tunable import Tunable, separated_hash
-from .prover import MatmulProof
+from .subject import MatmulProof
 
 TABLE = "rooftune.proof.adversaries:CANDIDATES"
 

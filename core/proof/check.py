@@ -242,6 +242,10 @@ def _within(
 # --- the caller's own operands -------------------------------------------------------------------
 
 
+_LOOK_CLOSER_OPS = 1 << 24
+_CALL_BLOCK = {Elem.F16: 4, Elem.BF16: 2, Elem.F32: 16, Elem.F64: 16}
+
+
 class CallCheck:
     """Checks outputs of one call, on the caller's own operands, after their samples.
 
@@ -255,14 +259,14 @@ class CallCheck:
         self, lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, precision: str
     ) -> None:
         self.elem = elem
-        self.width = block_width(lhs.shape[-2], rhs.shape[-1], lhs.shape[-1])
-        k = lhs.shape[-1]
+        (m, k), n = lhs.shape[-2:], rhs.shape[-1]
+        large = 2 * m * n * k > _LOOK_CLOSER_OPS
+        self.width = min(n, max(block_width(m, n, k), _CALL_BLOCK[elem])) if large else 1
         reduced = elem in (Elem.F16, Elem.BF16) or precision == "tf32"
         u_sum = _ROUNDING[Elem.F64 if elem is Elem.F64 else Elem.F32]
         self._of_terms = u_sum * (k + 64 if reduced else 8 * np.sqrt(k) + 8)
         self._of_terms += 2.0**-9 if precision == "tf32" and elem is Elem.F32 else 0.0
         self._of_result = 2 * _ROUNDING[elem]
-        n = rhs.shape[-1]
         self._starts = np.arange(0, n, self.width)
         self._signs = np.random.default_rng().integers(0, 2, n).astype(np.float64) * 2 - 1
         batches = np.ndindex(lhs.shape[:-2])
@@ -273,7 +277,7 @@ class CallCheck:
         with np.errstate(all="ignore"):
             a, b = lhs.astype(np.float64), rhs.astype(np.float64)
             sums = a @ np.add.reduceat(b * self._signs, self._starts, axis=1)
-            terms = np.abs(a) @ np.add.reduceat(np.abs(b), self._starts, axis=1)
+            terms = _rough(a) @ np.add.reduceat(_rough(b), self._starts, axis=1)
             largest = _LARGEST[self.elem]
             allowed = (self._of_terms + self._of_result) * terms + 2 * self.width * _smallest(self.elem)
             allowed[~(terms < largest)] = np.inf  # also where NaN
@@ -292,6 +296,12 @@ class CallCheck:
                     f"on the caller's operands {np.count_nonzero(bad)} of {bad.size} sums are wrong, "
                     f"the first in row {row}, columns {block * self.width}…"
                 )
+
+
+def _rough(numbers: NDArray[np.float64]) -> Array:
+    """Magnitudes, in f32 where those can hold their products: they need not be exact."""
+    sizes = np.abs(numbers)
+    return sizes.astype(np.float32) if np.max(sizes, initial=0.0) < 1e15 else sizes
 
 
 def _smallest(elem: Elem) -> float:

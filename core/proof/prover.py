@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -19,17 +20,18 @@ from ..matmul.problem import Problem
 from ..tuning.context import Verdict
 from ..tuning.tunable import Tunable, key_text, key_to_json
 from .pool import Pool, Ticket, Usage
+from .subject import MatmulProof
 from .suite import SUITE_VERSION, problem_to_json, provable, suite
-from .trial import Candidate, Outcome, describe, judged, try_candidate
+from .trial import Outcome, describe, judged, try_candidate
 from .worker import own_trial, resolve
 
 AT_HAND = "the problem itself"
-MATMUL_TABLE = "rooftune.matmul.candidates:CANDIDATES"
 MOST_WORKERS = 4
 UNCHANGING = ("right", "wrong", "build")
 """What is stored. Everything else may be a busy machine's fault and is tried again by the next process."""
 
 Where = Literal["worker", "inline"]
+ProofKey = dict[str, Any]
 
 
 class ProofStore(Protocol):
@@ -40,15 +42,50 @@ class ProofStore(Protocol):
     def save(self, device_id: str, proof_key: Any, verdict: Mapping[str, Any]) -> None: ...
 
 
-@dataclass(frozen=True)
-class MatmulProof:
-    """A matmul candidate, as a tunable's `proof`; `table` is where a worker finds it by its name."""
-
-    candidate: Candidate
-    table: str = MATMUL_TABLE
-
-
 class Prover:
+    """The tuner's prover: a DeviceProver for each client, made when it is first needed."""
+
+    def __init__(self, store: ProofStore | None = None, config: ProofConfig | None = None) -> None:
+        self._store = store
+        self._config = config or ProofConfig()
+        self._provers: dict[int, DeviceProver] = {}
+        self._lock = threading.Lock()
+
+    def of(self, client: Client) -> DeviceProver:
+        """The prover of this client's device."""
+        with self._lock:
+            if id(client) not in self._provers:
+                self._provers[id(client)] = DeviceProver(client, self._store, self._config)
+            return self._provers[id(client)]
+
+    def prove(
+        self, client: Any, tunables: Mapping[int, Tunable], key: Any, inputs: Any
+    ) -> Mapping[int, Verdict]:
+        """Starts what is not yet proven; the mapping waits for a verdict when it is asked for it."""
+        return self.of(client).prove(tunables, key, inputs)
+
+    def paused(self, client: Any) -> AbstractContextManager[object]:
+        """Held while samples are taken, so that workers don't disturb them."""
+        return self.of(client).paused()
+
+    @property
+    def usage(self) -> Usage:
+        """What workers did so far for all devices, and how long this process waited for proofs."""
+        with self._lock:
+            used = [prover.usage for prover in self._provers.values()]
+        return Usage(
+            sum(u.workers for u in used), sum(u.launches for u in used), sum(u.compiles for u in used),
+            sum(u.wall_s for u in used),
+        )
+
+    def close(self) -> None:
+        """End all workers now."""
+        with self._lock:
+            for prover in self._provers.values():
+                prover.close()
+
+
+class DeviceProver:
     """Proves the candidates of one device. One for the process and device; thread-safe.
 
     `mode` of the configuration: `worker` proves in processes of their own, and here where those can't run;
@@ -100,7 +137,7 @@ class Prover:
 
     def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
         """Starts what is not yet proven; the mapping waits for a verdict when it is asked for it."""
-        return Verdicts(self, {i: self._begin(tunable, key, inputs) for i, tunable in tunables.items()})
+        return Verdicts(self, {i: self._begin(tunables[i], key, inputs) for i in sorted(tunables)})
 
     def _begin(self, tunable: Tunable, key: Any, inputs: Any) -> Verdict | Pending:
         if self.config.mode == "off" or tunable.proof is None:
@@ -118,12 +155,10 @@ class Prover:
         except UnsupportedError as error:
             return Verdict(None, str(error), unsupported=True)
         elem, precision = problem.elem, problem.precision
-        of_suite = key_text(
-            {
-                "digest": candidate.digest, "elements": f"{elem},{elem},{problem.out.elem}",
-                "precision": precision, "suite": SUITE_VERSION,
-            }
-        )
+        of_suite = {
+            "digest": candidate.digest, "elements": f"{elem},{elem},{problem.out.elem}",
+            "precision": precision, "suite": SUITE_VERSION,
+        }
         of_problem = f"{candidate.digest} {key_text(problem_to_json(problem))}"
         known = self._known.get(of_problem)
         suite_known = self._recall(of_suite)
@@ -148,7 +183,7 @@ class Prover:
         )
 
     def _keep_matmul(
-        self, outcome: Outcome, where: Where, of_suite: str, of_problem: str, like: str
+        self, outcome: Outcome, where: Where, of_suite: ProofKey, of_problem: str, like: str
     ) -> Verdict:
         verdict = _verdict(outcome, where)
         self._known[of_problem] = verdict
@@ -161,15 +196,15 @@ class Prover:
 
     def _begin_own(self, tunable: Tunable, key: Any) -> Verdict | Pending:
         reference = reference_of(tunable.proof)
-        name = key_text({"digest": tunable.digest, "proof": reference, "key": key_to_json(key)})
-        known = self._recall(name)
+        proof_key = {"digest": tunable.digest, "proof": reference, "key": key_to_json(key)}
+        known = self._recall(proof_key)
         if known is not None:
             return known
         job = {"trial": reference, "name": tunable.name, "key": key_to_json(key)}
         return Pending(
             self._submit(job) if reference else None,
             inline=lambda: self._try_own_here(tunable, key),
-            keep=lambda outcome, where: self._remember(name, outcome, _verdict(outcome, where)),
+            keep=lambda outcome, where: self._remember(proof_key, outcome, _verdict(outcome, where)),
         )
 
     def _try_own_here(self, tunable: Tunable, key: Any) -> Outcome:
@@ -184,21 +219,22 @@ class Prover:
             return None
         return self._pool.submit(job)
 
-    def _recall(self, name: str) -> Verdict | None:
+    def _recall(self, proof_key: ProofKey) -> Verdict | None:
+        name = key_text(proof_key)
         known = self._known.get(name)
         if known is None and self._store is not None:
-            stored = self._store.load(self.client.device_id, name)
+            stored = self._store.load(self.client.device_id, proof_key)
             if stored is not None:
                 known = self._known[name] = Verdict(stored["passed"], stored["reason"], stored["where"])
         return known
 
-    def _remember(self, name: str, outcome: Outcome, verdict: Verdict) -> Verdict:
+    def _remember(self, proof_key: ProofKey, outcome: Outcome, verdict: Verdict) -> Verdict:
         if verdict.unsupported:
             return verdict
-        self._known[name] = verdict
+        self._known[key_text(proof_key)] = verdict
         if self._store is not None and outcome.status in UNCHANGING:
             self._store.save(
-                self.client.device_id, name,
+                self.client.device_id, proof_key,
                 {"passed": verdict.passed, "reason": verdict.reason, "where": verdict.where},
             )
         return verdict
@@ -210,7 +246,7 @@ class Prover:
             outcome = pending.ticket.wait() if pending.ticket is not None else None
             if outcome is not None and outcome.status != "unavailable":
                 return pending.keep(outcome, "worker")
-            return pending.keep(pending.inline(), "inline")
+            return pending.keep(pending.inline(), "inline")  # `fallback` says why
         except BaseException:  # an interruption: nobody waits for the workers any more
             self.cancel([pending])
             raise
@@ -234,7 +270,7 @@ class Pending:
 class Verdicts(Mapping[int, Verdict]):
     """Verdicts by index, each waited for when it is asked for. What nobody asks for is given up."""
 
-    def __init__(self, prover: Prover, begun: dict[int, Verdict | Pending]) -> None:
+    def __init__(self, prover: DeviceProver, begun: dict[int, Verdict | Pending]) -> None:
         self._prover = prover
         self._begun = begun
         weakref.finalize(self, _give_up, prover, begun).atexit = False
@@ -252,7 +288,7 @@ class Verdicts(Mapping[int, Verdict]):
         return len(self._begun)
 
 
-def _give_up(prover: Prover, begun: dict[int, Verdict | Pending]) -> None:
+def _give_up(prover: DeviceProver, begun: dict[int, Verdict | Pending]) -> None:
     prover.cancel([pending for pending in begun.values() if isinstance(pending, Pending)])
 
 

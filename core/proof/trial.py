@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..device.client import Client
-from ..device.profile import DeviceProfile
 from ..errors import BuildError, DeviceFaultError, OutOfMemoryError, UnsupportedError
 from ..matmul.cost import compute_ops
 from ..matmul.executor import Prepared, prepare
-from ..matmul.launch import LaunchPlan
 from ..matmul.problem import Operand, Problem
 from .check import WrongResult, check_product, random_elements, span, storage_dtype, view
+from .subject import Candidate
 
 GUARD_BYTES = 4096
 """Before and after every buffer's elements; a multiple of every alignment a kernel may count on."""
@@ -33,18 +32,6 @@ Status = Literal[
     "right", "wrong", "build", "unsupported", "skipped", "memory", "fault", "error", "crash", "timeout",
     "unavailable",
 ]
-
-class Candidate(Protocol):
-    """A matmul candidate, as far as a proof needs it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    def plan(self, problem: Problem, profile: DeviceProfile) -> LaunchPlan: ...
-
 
 class Phase(Protocol):
     """Told what comes next (build, wait, run or check), and of which case."""

@@ -180,7 +180,7 @@ class Contest:
     def contenders(self, indexes: list[int]) -> Iterator[Contender]:
         with self.timed("prove_s"):
             candidates = {index: self.tunables[index] for index in sorted(indexes)}
-            verdicts = self.context.prover.prove(candidates, self.key, self.inputs)
+            verdicts = self.context.prover.prove(self.client, candidates, self.key, self.inputs)
         if self.measuring_inputs is None:
             self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
         for index in indexes:
@@ -195,7 +195,7 @@ class Contest:
     def hold(self) -> ExitStack:
         """The device for us alone, and proof workers at rest."""
         stack = ExitStack()
-        stack.enter_context(self.context.prover.paused())
+        stack.enter_context(self.context.prover.paused(self.client))
         stack.enter_context(self.client.exclusive())
         return stack
 
@@ -231,7 +231,9 @@ class Contest:
             raise UnsupportedError(verdict.reason)
         if verdict.passed is None:
             return
-        self.checks[index] = Check(self.tunables[index].name, verdict.passed, verdict.reason)
+        self.checks[index] = Check(
+            self.tunables[index].name, verdict.passed, verdict.reason, verdict.where
+        )
         if not verdict.passed:
             raise ProofFailed(verdict.reason or "its proof failed")
 

@@ -55,7 +55,9 @@ class Verdict:
 class Prover(Protocol):
     """Shows that candidates compute the right result, before their samples count."""
 
-    def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+    def prove(
+        self, client: TuningClient, tunables: Mapping[int, Tunable], key: Any, inputs: Any
+    ) -> Mapping[int, Verdict]:
         """Starts proving the candidates of one round, by index, and answers for each.
 
         The answer is looked up one candidate at a time, in ascending order, each when its first sample
@@ -63,7 +65,7 @@ class Prover(Protocol):
         when asked for it: a verdict that a short circuit makes needless is then not waited for.
         """
 
-    def paused(self) -> AbstractContextManager[object]:
+    def paused(self, client: TuningClient) -> AbstractContextManager[object]:
         """Held while samples are taken, so that workers don't disturb them."""
 
 
@@ -169,10 +171,12 @@ class NoStore:
 class NoProver:
     """Proves nothing and lets every candidate be measured."""
 
-    def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+    def prove(
+        self, client: TuningClient, tunables: Mapping[int, Tunable], key: Any, inputs: Any
+    ) -> Mapping[int, Verdict]:
         return {index: Verdict(None) for index in tunables}
 
-    def paused(self) -> AbstractContextManager[object]:
+    def paused(self, client: TuningClient) -> AbstractContextManager[object]:
         return nullcontext()
 
 

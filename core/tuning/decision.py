@@ -57,11 +57,20 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Check:
-    """A proof's or an output check's verdict on a candidate."""
+    """A proof's or an output check's verdict on a candidate.
+
+    `where` a proof was run: "worker", "inline" (in the user's process), or empty for an output check.
+    """
 
     name: str
     passed: bool
     reason: str = ""
+    where: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """For the decision record: what is empty is left out."""
+        more = {"reason": self.reason, "where": self.where}
+        return {"name": self.name, "passed": self.passed, **{k: v for k, v in more.items() if v}}
 
 
 @dataclass(frozen=True)
@@ -185,7 +194,7 @@ class Decision:
                 "limit": duration(self.limit_s),
                 "events": [_event_record(event) for event in self.events],
             },
-            "checks": [{"name": check.name, "passed": check.passed} for check in self.checks],
+            "checks": [check.record() for check in self.checks],
             "device": self.device,
             "environment": self.environment,
             "level": self.level,

@@ -265,7 +265,7 @@ class LocalTuner:
     def _problem_with_import(self, stored: Decision, call: Call) -> str:
         """What was found elsewhere is proven here before it is used."""
         winner = {stored.index: call.tunables[stored.index]}
-        verdict = self.context.prover.prove(winner, call.key, call.inputs)[stored.index]
+        verdict = self.context.prover.prove(call.client, winner, call.key, call.inputs)[stored.index]
         if verdict.passed is False:
             return f"it was imported, and its winner {stored.name} is not right here: {verdict.reason}"
         return ""
