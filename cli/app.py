@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "shapes": Entry("Tuning", "shapes"),
+    "explain": Entry("Looking", "explain"),
     "decisions": Entry("Looking", "decisions"),
     "keys": Entry("Looking", "keys"),
     "plan": Entry("Looking", "plan"),

@@ -30,11 +30,11 @@ def decisions(
     from rooftune.matmul.problem import Shape
     from rooftune.session import Session
 
-    parse_elem(dtype, precision)
+    elem = parse_elem(dtype, precision)
     parsed = [Shape.parse(text) for text in shapes or ()]
     session = Session(common.settings(precision))
     records = stored_records(
-        session, parsed, dtype=dtype, device=common.device, batch=batch, precision=precision
+        session, parsed, elem=elem, device=common.device, batch=batch, precision=precision
     )
     print_lines(to_json(record) for record in records)
     if not records:

@@ -93,7 +93,7 @@ def tune(
 def decisions(
     shapes: Sequence[str | int] = (),
     *,
-    dtype: str | None = None,
+    dtype: str = "f32",
     device: str | int | None = None,
     session: Session | None = None,
 ) -> list[dict[str, Any]]:
@@ -104,7 +104,8 @@ def decisions(
     from .decided import stored_records
 
     session = session or default_session()
-    return stored_records(session, [Shape.parse(str(shape)) for shape in shapes], dtype=dtype, device=device)
+    parsed = [Shape.parse(str(shape)) for shape in shapes]
+    return stored_records(session, parsed, elem=Elem.parse(dtype), device=device)
 
 
 def devices() -> list[dict[str, Any]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from .device.client import Client
 from .matmul.key import MatmulAutotuneKey
-from .matmul.problem import Elem, Shape
+from .matmul.problem import Elem, Problem, Shape
 from .session import TUNER, Session
 from .tuning.decision import Decision
 from .tuning.tunable import key_text
@@ -16,7 +17,7 @@ def stored_records(
     session: Session,
     shapes: Sequence[Shape] = (),
     *,
-    dtype: str | None = None,
+    elem: Elem = Elem.F32,
     device: str | int | None = None,
     batch: int = 1,
     precision: str | None = None,
@@ -25,34 +26,23 @@ def stored_records(
 
     With shapes: those of their keys, on one device, at the session's level. Without: all of them.
     """
-    decisions = _all(session) if not shapes else _of(session, shapes, dtype, device, batch, precision)
-    return [decision.record() for decision in decisions]
+    found: Iterable[Decision]
+    if not shapes:
+        found = filter(None, map(read_decision, session.store.decisions.all()))
+    else:
+        problems = [session.problem(shape, elem, batch, precision) for shape in shapes]
+        found = stored_decisions(session, problems, session.client(device))
+    return [decision.record() for decision in found]
 
 
-def _all(session: Session) -> Iterator[Decision]:
-    for entry in session.store.decisions.all():
-        decision = read_decision(entry)
-        if decision is not None:
-            yield decision
-
-
-def _of(
-    session: Session,
-    shapes: Sequence[Shape],
-    dtype: str | None,
-    device: str | int | None,
-    batch: int,
-    precision: str | None,
-) -> Iterator[Decision]:
-    client = session.client(device)
-    elem = Elem.parse(dtype or "f32")
-    wanted = precision or session.config.matmul.f32_precision
+def stored_decisions(session: Session, problems: Sequence[Problem], client: Client) -> Iterator[Decision]:
+    """The decisions stored for these problems' keys on a device; keys without one are passed over."""
     checksum = session.tunables(client).checksum
-    for shape in shapes:
-        problem = shape.problem(elem, batch=batch, precision=wanted if elem is Elem.F32 else "full")
+    for problem in problems:
         key = key_text(MatmulAutotuneKey.build(problem, session.level))
-        data = session.store.decisions.load(TUNER, str(session.level), client.device_id, checksum, key)
-        decision = read_decision(data)
+        decision = read_decision(
+            session.store.decisions.load(TUNER, str(session.level), client.device_id, checksum, key)
+        )
         if decision is not None:
             yield decision
 

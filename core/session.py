@@ -18,6 +18,7 @@ import pyopencl as cl
 from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
 from .matmul.cost import compute_ops, moved_bytes
+from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import MatmulCandidates, MatmulInputs
 from .proof.prover import Prover
 from .store.cold import ColdDecisions, ColdProbes
@@ -90,6 +91,13 @@ class Session:
             if known is None:
                 known = self._clients[context.int_ptr] = Client(context=context, queue=queue)
             return known
+
+    def problem(
+        self, shape: Shape, elem: Elem = Elem.F32, batch: int = 1, precision: str | None = None
+    ) -> Problem:
+        """The problem of a shape, with this session's precision for f32 unless one is given."""
+        wanted = precision or self.config.matmul.f32_precision
+        return shape.problem(elem, batch=batch, precision=wanted if elem is Elem.F32 else "full")
 
     # --- matmul --------------------------------------------------------------------------------
 

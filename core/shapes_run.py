@@ -123,10 +123,9 @@ def tune_shapes(
     """
     if batch < 1 or repeat < 0:
         raise UsageError(f"batch is {batch} and repeat {repeat}; batch must be at least 1, repeat at least 0")
-    wanted = precision or session.config.matmul.f32_precision
     runs = []
     for shape in shapes:
-        problem = shape.problem(elem, batch=batch, precision=wanted if elem is Elem.F32 else "full")
+        problem = session.problem(shape, elem, batch, precision)
         runs.append(_run(session, client, shape, problem, repeat))
         done(runs[-1])
     environment = session.config.environment.name

@@ -296,7 +296,7 @@ class Contest:
 
     def decision(self, index: int, bad: str = "") -> Decision:
         unknown = [
-            self.blank(other, "skipped", "never tried")
+            self.blank(other, "skipped", "an earlier round had a winner")
             for other in range(len(self.tunables))
             if other not in self.evidence
         ]

@@ -1,0 +1,152 @@
+"""A stored decision explained: key, plan, limit, evidence and verdict, as data and as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .decided import stored_decisions
+from .errors import WorkError
+from .matmul.key import MatmulAutotuneKey
+from .matmul.planned import PlanView, view_plan
+from .matmul.problem import Elem, Problem, Shape
+from .session import Session
+from .tuning.decision import Decision, Evidence
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a shape's decision is what it is. `defects` are things that should not be as they are."""
+
+    shape: Shape
+    problem: Problem
+    key: MatmulAutotuneKey
+    plan: PlanView
+    decision: Decision
+
+    @property
+    def rounds_played(self) -> int:
+        """How many rounds of the plan were reached."""
+        tried = {e.index for e in self.decision.evidence if e.outcome != "skipped"}
+        reached = [
+            number
+            for number, members in enumerate(self.plan.rounds, 1)
+            if any(member.entry.index in tried for member in members)
+        ]
+        return max(reached, default=0)
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        """All candidates that were looked at: measured ones fastest first, then the others by index."""
+        others = [e for e in self.decision.evidence if not e.timed and e.outcome != "skipped"]
+        return [*self.decision.ranking, *others]
+
+    @property
+    def skipped(self) -> list[Evidence]:
+        return [e for e in self.decision.evidence if e.outcome == "skipped"]
+
+    def key_reasons(self) -> Iterator[str]:
+        """What the bucketing did to this problem."""
+        d = self.key.definition
+        level = self.decision.level
+        for name, real, anchored in (
+            ("m", self.problem.m, d.m),
+            ("n", self.problem.n, d.n),
+            ("k", self.problem.k, d.k),
+        ):
+            if real != anchored:
+                yield f"{name} {real} falls in the bucket {anchored} of level {level}"
+        for side, operand, factor in (
+            ("lhs", self.problem.lhs, d.lhs_stride_factor),
+            ("rhs", self.problem.rhs, d.rhs_stride_factor),
+        ):
+            row_bytes = max(operand.row_stride, operand.col_stride) * operand.elem.size_bytes
+            yield f"{side} rows are {row_bytes} bytes apart: divisible by 2^{factor}"
+        yield f"kind {self.key.analysis.kind.value}, scale {self.key.analysis.scale_global.value}"
+
+    def verdict(self) -> str:
+        """Why the winner won, in a sentence."""
+        decision = self.decision
+        rivals = [e for e in decision.ranking if e.index != decision.index]
+        if not decision.measured:
+            return f"{decision.name} is the only candidate; nothing was measured"
+        if decision.short_circuit:
+            return f"{decision.name} was inside the limit, so measuring stopped: good enough, not proven best"
+        if not rivals:
+            return f"{decision.name} was the only candidate that could be measured in the rounds reached"
+        if decision.tie_break is not None:
+            tie = decision.tie_break
+            return (
+                f"{tie.winner} and {tie.loser} were within their spread; {tie.pairs} paired samples decided, "
+                f"by {tie.difference_s * 1e6:.1f} µs, confidence {tie.confidence:.0%}"
+            )
+        lead = (rivals[0].median_s or 0.0) / (decision.median_s or 1.0)
+        return f"{decision.name} has the smallest median; {rivals[0].name} is next, {lead:.2f} times as long"
+
+    def to_json(self) -> dict[str, Any]:
+        decision = self.decision
+        return {
+            "shape": self.shape.text,
+            "device": decision.device,
+            "environment": decision.environment,
+            "level": decision.level,
+            "at": decision.at,
+            "origin": decision.origin,
+            "key": self.key.to_json(),
+            "key_reasons": list(self.key_reasons()),
+            "rounds": self.plan.to_json()["rounds"],
+            "rounds_played": self.rounds_played,
+            "bounds": decision.bounds.to_json() if decision.bounds else None,
+            "limit_s": decision.limit_s,
+            "short_circuit": decision.short_circuit,
+            "winner": {
+                "index": decision.index,
+                "name": decision.name,
+                "median_s": decision.median_s,
+                "roofline": decision.roofline,
+            },
+            "verdict": self.verdict(),
+            "confidence": decision.confidence,
+            "evidence": [self._evidence_json(e) for e in self.evidence],
+            "skipped": [{"index": e.index, "name": e.name, "reason": e.reason} for e in self.skipped],
+            "checks": [{"name": c.name, "passed": c.passed, "reason": c.reason} for c in decision.checks],
+            "spent": dict(vars(decision.timings)),
+        }
+
+    def _evidence_json(self, e: Evidence) -> dict[str, Any]:
+        timed = e.statistics if e.timed else None
+        return {
+            "index": e.index,
+            "name": e.name,
+            "outcome": e.outcome,
+            "reason": e.reason,
+            "median_s": e.median_s,
+            "iqr_s": timed.iqr if timed else None,
+            "samples": list(e.samples),
+            "repeats": e.repeats,
+            "roofline": self.decision.share_of(e),
+            "kept": e.kept,
+        }
+
+
+def explain(
+    session: Session,
+    shape: Shape,
+    *,
+    elem: Elem = Elem.F32,
+    batch: int = 1,
+    precision: str | None = None,
+    device: str | int | None = None,
+) -> Explanation:
+    """The explanation of the decision stored for a shape. Raises WorkError when there is none."""
+    client = session.client(device)
+    problem = session.problem(shape, elem, batch, precision)
+    found = list(stored_decisions(session, [problem], client))
+    if not found:
+        raise WorkError(
+            f"no decision is stored for {shape.text} on {client.device_name} at level {session.level}",
+            hint=f"Tune it first: tune shapes {shape.text}",
+        )
+    plan = view_plan(shape.text, problem, client.profile, level=session.level)
+    return Explanation(shape, problem, plan.key, plan, found[0])
