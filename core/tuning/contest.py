@@ -13,7 +13,7 @@ from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, Unsup
 from .bounds import CLOCK_NOISE, Bounds
 from .context import TuningClient, TuningContext, Verdict
 from .decision import Check, Decision, Evidence, OutcomeKind, Timings, utc_now
-from .events import Event, reason_of
+from .events import Event, ProofFailed, reason_of
 from .level import Level
 from .plan import make_plan
 from .reuse import Reuse
@@ -27,10 +27,6 @@ _OUTCOMES: dict[State, OutcomeKind] = {
     State.UNSUPPORTED: "unsupported",
     State.DISQUALIFIED: "error",
 }
-
-
-class ProofFailed(Exception):
-    """A candidate was shown to be wrong, or its proof did not end; the message says which."""
 
 
 class FaultWhileTuning(DeviceFaultError):

@@ -8,6 +8,10 @@ from typing import Any
 from ..errors import MeasurementError, RooftuneError, UnsupportedError
 
 
+class ProofFailed(Exception):
+    """A candidate was shown to be wrong, or its proof did not end; the message says which."""
+
+
 @dataclass(frozen=True)
 class Event:
     """`kind` happened to the candidate `name`; `value` is plain JSON data: seconds, a reason, details."""
@@ -20,7 +24,10 @@ class Event:
 def reason_of(error: BaseException) -> str:
     """An error as one reason in words; errors that are not ours keep their type's name."""
     text = str(error).strip()
-    if isinstance(error, (RooftuneError, UnsupportedError, MeasurementError)) and text:
+    if isinstance(error, _OURS) and text:
         return text
     name = type(error).__name__
     return f"{name}: {text}" if text else name
+
+
+_OURS = (RooftuneError, UnsupportedError, MeasurementError, ProofFailed)
