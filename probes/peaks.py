@@ -61,7 +61,7 @@ def peaks_for(
     problems: list[str] = []
     computes = [
         (found.value * share, found)
-        for dtype, unit, share in _sources(prober, elem, precision)
+        for dtype, unit, share in compute_sources(prober, elem, precision)
         if (found := _try(lambda dtype=dtype, unit=unit: prober.compute(dtype, unit), problems)) is not None
     ]
     ops_per_s, computed = max(computes, key=lambda pair: pair[0], default=(nan, None))
@@ -78,7 +78,7 @@ def peaks_for(
     return Peaks(ops_per_s, moved.value if moved else nan, float(window), evidence)
 
 
-def _sources(prober: Prober, elem: str, precision: str) -> list[tuple[str, str, float]]:
+def compute_sources(prober: Prober, elem: str, precision: str) -> list[tuple[str, str, float]]:
     """(element type, unit, share of its rate that counts) for each probe that may give the peak."""
     plain = [(elem, "plain", 1.0)]
     name = "tf32" if elem == "f32" else elem

@@ -1,0 +1,282 @@
+"""The probes on real OpenCL devices, with short budgets: their logic is tested here, not their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rooftune.device.client import Client
+from rooftune.device.discovery import list_devices
+from rooftune.device.profile import DeviceProfile
+from rooftune.errors import MeasurementError, UnsupportedError, UsageError
+from rooftune.probes import bandwidth, compute
+from rooftune.probes.launch import LaunchMethod
+from rooftune.probes.method import Method
+from rooftune.probes.peaks import peaks_for
+from rooftune.probes.prober import Prober
+from rooftune.probes.result import VERSION, MemoryStore, ProbeResult, probe_key
+
+SHORT = Method(sample_s=1e-3, settle_s=0.0, settle_at_most_s=0.02, best_s=0.0)
+FEW = LaunchMethod(per_sample=10, most=200)
+DEVICES = [found for found in list_devices() if found.usable]
+
+
+@pytest.fixture(params=DEVICES, ids=lambda found: f"{found.index}-{found.profile.driver}")
+def client(request: pytest.FixtureRequest) -> Client:
+    return Client(request.param.index)
+
+
+@pytest.fixture
+def prober(client: Client) -> Prober:
+    return short_prober(client)
+
+
+def short_prober(client: Client, store: MemoryStore | None = None, *, fresh: bool = False) -> Prober:
+    return Prober(client, store, method=SHORT, launch_method=FEW, fresh=fresh)
+
+
+def test_compute_is_measured_and_counted_under_its_label(prober: Prober) -> None:
+    result = prober.compute("f32")
+    assert result.value > 1e8
+    assert result.unit == "ops/s"
+    assert prober.client.counters.launches == {"ComputeThroughput": result.launches}
+    assert result.launches >= result.samples > 0
+
+
+def test_16_bit_types_add_up_in_f32(prober: Prober) -> None:
+    assert prober.compute("f16").value > 1e8
+    assert prober.compute("bf16").value > 1e8
+
+
+def test_f64_is_measured_where_the_device_has_it(prober: Prober) -> None:
+    if prober.client.profile.has_f64:
+        assert prober.compute("f64").value > 1e8
+
+
+@pytest.mark.parametrize("access", ["read", "write", "copy", "fastest"])
+def test_hot_bandwidth(prober: Prober, access: str) -> None:
+    result = prober.bandwidth(access, 200_000)
+    assert result.facts == {"access": access, "working_set_bytes": 1 << 18, "state": "hot"}
+    assert result.value > 1e7
+    assert set(prober.client.counters.launches) == {"MemoryThroughput"}
+    if access == "fastest":
+        assert result.extra["fastest"] in bandwidth.ACCESSES
+        assert result.value >= max(result.extra["trials"].values())
+
+
+def test_cold_bandwidth(prober: Prober) -> None:
+    result = prober.bandwidth("read", 1 << 20, "cold")
+    assert result.facts["state"] == "cold"
+    assert result.value > 1e6
+
+
+def test_launch_overhead_keeps_to_its_budget_and_tells_three_times_apart(prober: Prober) -> None:
+    result = prober.launch()
+    assert result.launches <= FEW.most
+    assert prober.client.counters.launches == {"LaunchOverhead": result.launches}
+    assert 0 < result.extra["window_s"] < 1
+    assert 0 < result.extra["profiled_s"] < 1
+    assert result.unit == "s"
+
+
+def test_the_default_budget_of_launches_is_never_passed(client: Client) -> None:
+    result = Prober(client).launch()
+    assert result.launches <= 5000
+
+
+def test_a_sample_moves_every_byte_it_counts(client: Client) -> None:
+    """A probe that skipped part of its set would report a bandwidth that is too high."""
+    for walk in bandwidth.walks(client.profile, 1 << 18):
+        mover = bandwidth.Mover(client, "copy", 1 << 18, walk)
+        size = mover.bytes_a_pass // 2
+        source = bytes(i * 7 % 251 for i in range(size))
+        marked = client.upload(source)
+        client.copy(mover.data[1], marked, size)
+        client.copy(mover.data[0], client.upload(bytes(size)), size)
+        mover.sample(1)
+        assert client.download(mover.data[0], size) == source
+
+
+def test_results_are_kept_per_device_and_version(client: Client) -> None:
+    store = MemoryStore()
+    first = short_prober(client, store).compute("f32")
+    key = probe_key("compute", {"dtype": "f32", "unit": "plain"})
+    assert store.load(client.device_id, VERSION, key) is not None
+    assert store.load(client.device_id, VERSION + 1, key) is None
+    before = client.counters.snapshot()
+    again = short_prober(client, store).compute("f32")
+    assert client.counters.since(before).launches == {}
+    assert (again.value, again.cached, first.cached) == (first.value, True, False)
+
+
+def test_a_fresh_probe_says_by_how_much_it_moved(client: Client) -> None:
+    store = MemoryStore()
+    first = short_prober(client, store).compute("f32")
+    second = short_prober(client, store, fresh=True).compute("f32")
+    assert not second.cached
+    assert second.previous == first.value
+    assert second.moved == second.value / first.value - 1
+    assert second.to_json()["moved"] == second.moved
+
+
+def test_a_damaged_stored_result_is_measured_again(client: Client) -> None:
+    store = MemoryStore()
+    for broken in ({}, {"probe": "compute"}, {"value": "fast"}):
+        store.save(client.device_id, VERSION, probe_key("compute", {"dtype": "f32", "unit": "plain"}), broken)
+        assert not short_prober(client, store).compute("f32").cached
+
+
+def test_wrong_names_are_usage_errors_that_list_the_right_ones() -> None:
+    prober = short_prober(Client(DEVICES[0].index))
+    with pytest.raises(UsageError) as raised:
+        prober.compute("f8")
+    assert "f32" in raised.value.hint
+    with pytest.raises(UsageError):
+        prober.bandwidth("sideways")
+    with pytest.raises(UnsupportedError):
+        prober.compute("f32", "cmma")
+
+
+def test_peaks_of_a_product(client: Client) -> None:
+    prober = short_prober(client)
+    peaks = peaks_for(client, None, "f32", "full", 100_000, prober=prober)
+    assert peaks.ops_per_s == prober.compute("f32").value
+    assert peaks.bytes_per_s == prober.bandwidth("fastest", 100_000).value
+    assert peaks.launch_window_s == prober.launch().extra["window_s"]
+    assert peaks.evidence["problems"] == []
+
+
+class Broken(Prober):
+    """Every probe gives a value that cannot be right."""
+
+    def _once(self, probe: str, *_: Any) -> ProbeResult:
+        raise MeasurementError(f"{probe} cannot be right")
+
+
+def test_a_peak_that_cannot_be_measured_bounds_nothing_and_says_why() -> None:
+    client = Client(DEVICES[0].index)
+    peaks = peaks_for(client, None, "f32", "full", 100_000, prober=Broken(client))
+    assert isnan(peaks.ops_per_s) and isnan(peaks.bytes_per_s) and isnan(peaks.launch_window_s)
+    assert len(peaks.evidence["problems"]) == 3
+
+
+class Figures(Prober):
+    """A device whose peaks are given."""
+
+    def __init__(self, rates: Mapping[tuple[str, str], float]) -> None:
+        super().__init__(Client(DEVICES[0].index), method=SHORT, launch_method=FEW)
+        self.rates = rates
+
+    def units(self) -> list[tuple[str, str]]:
+        return list(self.rates)
+
+    def compute(self, dtype: str, unit: str = "plain") -> ProbeResult:
+        rate = self.rates[("f32" if dtype in ("f16", "bf16") and unit == "plain" else dtype, unit)]
+        return ProbeResult("compute", {"dtype": dtype, "unit": unit}, rate, "ops/s", 0, 1, 1, 0)
+
+
+rates = st.floats(1e9, 1e15)
+
+
+@given(plain=rates, tf32=rates, half=rates, f64=rates)
+def test_which_peak_bounds_which_product(plain: float, tf32: float, half: float, f64: float) -> None:
+    found: dict[tuple[str, str], float] = {
+        ("f32", "plain"): plain, ("f64", "plain"): f64, ("tf32", "mma"): tf32, ("f16", "mma"): half
+    }
+    for elem, precision, expected in (
+        ("f32", "full", max(plain, tf32 / 3)),
+        ("f32", "tf32", tf32),
+        ("f16", "full", half),
+        ("bf16", "full", plain),
+        ("f64", "full", f64),
+    ):
+        assert peak_of(found, elem, precision) == pytest.approx(expected)
+
+
+@given(plain=rates)
+def test_units_the_device_lacks_do_not_count(plain: float) -> None:
+    only: dict[tuple[str, str], float] = {("f32", "plain"): plain}
+    for elem, precision in (("f32", "full"), ("f32", "tf32"), ("f16", "full"), ("bf16", "full")):
+        assert peak_of(only, elem, precision) == plain
+
+
+def peak_of(found: Mapping[tuple[str, str], float], elem: str, precision: str) -> float:
+    from rooftune.probes.peaks import compute_sources
+
+    prober = _figures(found)
+    return max(prober.compute(d, u).value * share for d, u, share in compute_sources(prober, elem, precision))
+
+
+_one: list[Figures] = []
+
+
+def _figures(found: Mapping[tuple[str, str], float]) -> Figures:
+    if not _one:
+        _one.append(Figures(found))
+    _one[0].rates = found
+    return _one[0]
+
+
+profiles = st.builds(
+    DeviceProfile,
+    name=st.just("x"),
+    kind=st.sampled_from(["cpu", "gpu"]),
+    compute_units=st.integers(1, 256),
+    max_work_group=st.sampled_from([1, 64, 256, 1024, 4096]),
+    memory_bytes=st.integers(1 << 24, 1 << 40),
+    max_alloc_bytes=st.integers(1 << 23, 1 << 39),
+    cache_bytes=st.integers(0, 1 << 29),
+    vector_width_f32=st.sampled_from([1, 4, 8, 16]),
+)
+
+
+@given(profiles, st.integers(0, 1 << 45), st.one_of(st.none(), st.integers(1 << 22, 1 << 38)))
+def test_a_working_set_is_a_power_of_two_that_fits(
+    profile: DeviceProfile, wanted: int, free: int | None
+) -> None:
+    size = bandwidth.working_set(profile, wanted, free)
+    assert size & (size - 1) == 0
+    assert bandwidth.LEAST_SET_BYTES <= size <= max(profile.memory_bytes // 2, bandwidth.LEAST_SET_BYTES)
+    assert size <= max(profile.max_alloc_bytes, bandwidth.LEAST_SET_BYTES)
+    largest = bandwidth.working_set(profile, 1 << 60, free)
+    assert size >= min(wanted, largest)
+    assert size < 2 * max(wanted, bandwidth.LEAST_SET_BYTES)
+
+
+@given(profiles, st.integers(14, 34))
+def test_every_walk_covers_its_set(profile: DeviceProfile, log2_size: int) -> None:
+    size = 1 << log2_size
+    for walk in bandwidth.walks(profile, size):
+        length = max(1, size // walk.vector_bytes // walk.groups)
+        assert walk.local <= profile.max_work_group
+        covered = length * walk.groups * walk.vector_bytes
+        assert size * 0.5 <= covered <= size or covered <= walk.groups * walk.vector_bytes
+
+
+@given(profiles, st.sampled_from(["f32", "f64"]))
+def test_compute_variants_fit_the_device(profile: DeviceProfile, dtype: str) -> None:
+    found = compute.variants(profile, dtype)
+    assert found
+    for variant in found:
+        assert variant.local <= profile.max_work_group
+        assert variant.ops > 0
+        if profile.is_cpu:
+            assert variant.lanes * compute.SIZE_BYTES[dtype] <= 64
+            assert variant.accumulators >= 8
+
+
+@given(
+    st.dictionaries(st.sampled_from(["dtype", "unit", "access"]), st.text(max_size=5)),
+    st.floats(1, 1e15),
+    st.floats(0, 1),
+)
+def test_a_result_survives_being_stored(facts: dict[str, Any], value: float, spread: float) -> None:
+    at = "2026-01-01T00:00:00Z"
+    result = ProbeResult("compute", facts, value, "ops/s", spread, 5, 4, 0.5, {"variant": "v"}, at)
+    back = ProbeResult.from_stored(result.to_stored())
+    assert back.cached
+    assert (back.facts, back.value, back.spread, back.extra) == (facts, value, spread, {"variant": "v"})
