@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 CLOCK_NOISE = 0.05
@@ -24,7 +24,8 @@ class Bound:
 
     @property
     def usable(self) -> bool:
-        return isfinite(self.peak_per_s) and self.peak_per_s > 0 and self.amount >= 0
+        """Whether it says anything: a peak that is zero, negative, NaN or infinite does not."""
+        return 0 < self.peak_per_s < inf and self.amount >= 0 and isfinite(self.least_s)
 
     @property
     def least_s(self) -> float:

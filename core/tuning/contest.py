@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError, WorkError
+from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
 from .bounds import CLOCK_NOISE, Bounds
 from .context import TuningClient, TuningContext, Verdict
 from .decision import Check, Decision, Evidence, OutcomeKind, Timings, utc_now
 from .events import Event, ProofFailed, reason_of
+from .failures import FAULT_HINT, FaultWhileTuning, fault_reason, nothing_ran
 from .level import Level
 from .plan import make_plan
 from .reuse import Reuse
@@ -27,14 +28,6 @@ _OUTCOMES: dict[State, OutcomeKind] = {
     State.UNSUPPORTED: "unsupported",
     State.DISQUALIFIED: "error",
 }
-
-
-class FaultWhileTuning(DeviceFaultError):
-    """A candidate lost the device while it was measured. `decision` is bad and says so."""
-
-    def __init__(self, message: str, *, hint: str, decision: Decision) -> None:
-        super().__init__(message, hint=hint)
-        self.decision = decision
 
 
 def tune_key(
@@ -111,7 +104,7 @@ class Contest:
         if winner is None:
             winner = self.from_scratch(plan)
         if winner is None:
-            raise self.nothing_ran()
+            raise nothing_ran(self.client.device_name, self.evidence, self.memory_error)
         self.report_defects()
         return self.decision(winner)
 
@@ -227,9 +220,7 @@ class Contest:
             raise UnsupportedError(verdict.reason)
         if verdict.passed is None:
             return
-        self.checks[index] = Check(
-            self.tunables[index].name, verdict.passed, verdict.reason, verdict.where
-        )
+        self.checks[index] = Check(self.tunables[index].name, verdict.passed, verdict.reason, verdict.where)
         if not verdict.passed:
             raise ProofFailed(verdict.reason or "its proof failed")
 
@@ -326,21 +317,6 @@ class Contest:
         self.evidence[index] = self.blank(index, "fault", reason)
         return FaultWhileTuning(reason, hint=FAULT_HINT, decision=self.decision(index, bad=reason))
 
-    def nothing_ran(self) -> WorkError:
-        if self.memory_error is not None:
-            return OutOfMemoryError(
-                f"no candidate has enough memory on {self.client.device_name}: {self.memory_error}",
-                hint="Free memory on the device or make the problem smaller. Nothing stored was discarded.",
-            )
-        reasons = [f"{e.name}: {e.reason}" for e in self.evidence.values() if e.outcome in ("error", "fault")]
-        refused = sum(e.outcome == "unsupported" for e in self.evidence.values())
-        told = "; ".join([*reasons[:3], *([f"{refused} refused the problem"] if refused else [])])
-        device, count = self.client.device_name, len(self.tunables)
-        return WorkError(
-            f"none of {count} candidates ran on {device}: {told or 'none is meant for this key'}",
-            hint="The reasons above are the candidates' own. Another device, type or shape may work.",
-        )
-
     # Time
 
     @contextmanager
@@ -353,13 +329,3 @@ class Contest:
 
     def spend(self, name: str, seconds: float) -> None:
         self.spent_s[name] = self.spent_s.get(name, 0.0) + seconds
-
-
-FAULT_HINT = (
-    "Nothing more can run on this device in this process. The next process tunes again without the candidate."
-)
-
-
-def fault_reason(name: str, error: BaseException) -> str:
-    """One sentence that names the candidate that lost the device."""
-    return f"candidate {name} faulted while running: {reason_of(error)}"

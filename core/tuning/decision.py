@@ -224,7 +224,7 @@ class Decision:
 
 def duration(seconds: float | None) -> dict[str, int] | None:
     """Seconds as whole seconds and nanoseconds; None for nothing, NaN and infinity."""
-    if seconds is None or not isfinite(seconds):
+    if seconds is None or not isfinite(seconds * 1e9):
         return None
     secs, nanos = divmod(round(seconds * 1e9), 1_000_000_000)
     return {"secs": secs, "nanos": nanos}

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from enum import Enum
 from math import ceil, isfinite
 
 from ..errors import DeviceFaultError, MeasurementError, UnsupportedError
 from .events import Event, reason_of
-from .samples import BenchSettings, Samples
+from .samples import BenchSettings
+from .standing import Contender, Standing, State
 from .ties import TieBreak, paired_verdict
 
 LEAST_WINDOW_S = 100e-6
@@ -30,58 +30,6 @@ SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
 PLAIN_WARM_UPS = 3
 """Warm-ups of a candidate when sampling is not adaptive."""
-
-
-class State(Enum):
-    """How a contender stands in its round."""
-
-    WAITING = "waiting"
-    LIVE = "live"
-    DROPPED = "dropped"
-    SKIPPED = "skipped"
-    UNSUPPORTED = "unsupported"
-    DISQUALIFIED = "disqualified"
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A candidate in a round.
-
-    `sample(repeats)` gives device seconds per execution. `prepare()` proves and compiles it, while the
-    device is not held. Either raises UnsupportedError to be passed over, anything else to be
-    disqualified. `floor_s()` gives seconds it certainly needs, or None.
-    """
-
-    index: int
-    name: str
-    sample: Callable[[int], float]
-    prepare: Callable[[], object] = lambda: None
-    floor_s: Callable[[], float | None] = lambda: None
-
-
-@dataclass
-class Standing:
-    """A contender, its samples so far, and why it is out if it is."""
-
-    contender: Contender
-    samples: Samples = field(default_factory=Samples)
-    repeats: int = 1
-    state: State = State.WAITING
-    reason: str = ""
-    error: Exception | None = None
-
-    @property
-    def index(self) -> int:
-        return self.contender.index
-
-    @property
-    def name(self) -> str:
-        return self.contender.name
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """Smallest median first; equal: lowest index."""
-        return self.samples.median, self.index
 
 
 @dataclass

@@ -9,15 +9,17 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ..errors import DeviceFaultError, OutOfMemoryError, UnsupportedError, UsageError, WorkError
-from .contest import FAULT_HINT, FaultWhileTuning, fault_reason, single_decision, tune_key
+from .contest import single_decision, tune_key
 from .context import TuningClient, TuningContext, default_context
 from .decision import Decision
 from .events import reason_of
+from .failures import FAULT_HINT, FaultWhileTuning, fault_reason
+from .memory import DecisionTable, Slot
 from .plan import make_plan
 from .reuse import reuse_from
 from .tunable import Tunable, TunableSet, key_text
@@ -37,18 +39,6 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """What a decision in memory is for. The key counts by its canonical JSON."""
-
-    device_id: str
-    environment: str
-    level: str
-    checksum: str
-    fingerprint: str
-    key: str
-
-
-@dataclass(frozen=True)
 class Call:
     """One call's operands, and the slot its decision has in memory."""
 
@@ -57,24 +47,6 @@ class Call:
     key: Any
     inputs: Any
     slot: Slot
-
-
-@dataclass
-class Entry:
-    """A decision in memory, and the candidates that could not be run since it was made, with reasons."""
-
-    decision: Decision
-    broken: dict[int, str] = field(default_factory=dict)
-    stale: bool = False
-
-
-@dataclass
-class Pending:
-    """A key that one thread is tuning while others wait."""
-
-    owner: int
-    done: threading.Event = field(default_factory=threading.Event)
-    error: Exception | None = None
 
 
 class LocalTuner:
@@ -88,8 +60,7 @@ class LocalTuner:
         self._name = name
         self._context = context
         self._sets: dict[int, tuple[Any, TunableSet]] = {}
-        self._table: dict[Slot, Entry] = {}
-        self._pending: dict[Slot, Pending] = {}
+        self._table = DecisionTable()
         self._lock = threading.RLock()
 
     @property
@@ -134,8 +105,7 @@ class LocalTuner:
 
     def forget(self, client: TuningClient, tunables: TunableSet, inputs: Any) -> None:
         """Drops the decision for these inputs from memory; a stored one stays."""
-        with self._lock:
-            self._table.pop(self._call(client, tunables, inputs).slot, None)
+        self._table.drop(self._call(client, tunables, inputs).slot)
 
     def condemn(
         self, client: TuningClient, tunables: TunableSet, inputs: Any, error: Exception
@@ -145,7 +115,7 @@ class LocalTuner:
         Returns the error to raise. The next process tunes the key again, without that candidate.
         """
         call = self._call(client, tunables, inputs)
-        entry = self._entry(call)
+        entry = self._table.get(call.slot)
         if entry is None:
             return DeviceFaultError(f"the device was lost: {reason_of(error)}", hint=FAULT_HINT)
         return self._condemn(call, entry.decision, entry.decision.index, error)
@@ -153,36 +123,22 @@ class LocalTuner:
     # Deciding
 
     def _decide(self, call: Call) -> Outcome:
-        while True:
-            with self._lock:
-                entry = self._table.get(call.slot)
-                if entry is not None and not entry.stale:
-                    return _outcome(call, entry.decision, "memory")
-                pending = self._pending.get(call.slot)
-                if pending is None:
-                    pending = self._pending[call.slot] = Pending(threading.get_ident())
-                    break
-            _wait_for(pending)
-        return self._settle(call, pending)
-
-    def _settle(self, call: Call, pending: Pending) -> Outcome:
-        """Finds or makes the decision for a key that this thread has marked pending."""
+        claim = self._table.claim(call.slot)
+        if isinstance(claim, Decision):
+            return _outcome(call, claim, "memory")
+        decision = error = None
         try:
             outcome = self._find_or_tune(call)
-            with self._lock:
-                self._table[call.slot] = Entry(outcome.decision)
+            decision = outcome.decision
             return outcome
-        except Exception as error:
-            spare = self._entry(call)
-            if spare is None or isinstance(error, DeviceFaultError):
-                pending.error = error
-                raise
-            spare.stale = False
-            return _outcome(call, spare.decision, "memory", reason_of(error))
+        except Exception as failure:
+            spare = None if isinstance(failure, DeviceFaultError) else self._table.keep(call.slot)
+            if spare is not None:
+                return _outcome(call, spare, "memory", reason_of(failure))
+            error = failure
+            raise
         finally:
-            with self._lock:
-                del self._pending[call.slot]
-            pending.done.set()
+            self._table.settle(call.slot, claim, decision, error)
 
     def _find_or_tune(self, call: Call) -> Outcome:
         context, tunables = self.context, call.tunables
@@ -240,7 +196,7 @@ class LocalTuner:
 
     def _previous(self, call: Call) -> Iterator[Decision]:
         """Earlier decisions on this key, for whatever candidates, newest first."""
-        entry = self._entry(call)
+        entry = self._table.get(call.slot)
         if entry is not None:
             yield entry.decision
         slot = call.slot
@@ -289,7 +245,7 @@ class LocalTuner:
                 broken[index] = error
             else:
                 if broken:
-                    self._set_aside(call, broken, served_by=tunable.name)
+                    self._set_aside(call, decision.index, broken, served_by=tunable.name)
                 return output
         if broken:
             raise next(iter(broken.values()))
@@ -298,25 +254,18 @@ class LocalTuner:
             hint="It shares its key with problems that can be run. The reasons are the candidates' own.",
         )
 
-    def _set_aside(self, call: Call, broken: dict[int, Exception], *, served_by: str) -> None:
+    def _set_aside(self, call: Call, winner: int, broken: dict[int, Exception], *, served_by: str) -> None:
         """Remembers candidates that could not be run, says so once, and has the key tuned again."""
-        with self._lock:
-            entry = self._table.get(call.slot)
-            if entry is None:
-                return
-            fresh = {index: reason_of(e) for index, e in broken.items() if index not in entry.broken}
-            entry.broken.update(fresh)
-            entry.stale = entry.stale or entry.decision.index in fresh
+        fresh = self._table.set_aside(call.slot, {i: reason_of(error) for i, error in broken.items()})
         for index, reason in fresh.items():
             self.context.warn(
                 f"{call.tunables[index].name} could not be run ({reason}); {served_by} ran instead"
-                + ("; the key will be tuned again" if index == entry.decision.index else "")
+                + ("; the key will be tuned again" if index == winner else "")
             )
 
     def _condemn(self, call: Call, decision: Decision, index: int, error: Exception) -> DeviceFaultError:
         reason = fault_reason(decision.evidence[index].name, error)
-        with self._lock:
-            self._table.pop(call.slot, None)
+        self._table.drop(call.slot)
         row, store = self._row(call), self.context.store
         bad = decision.condemned(index, reason)
         store.save(*row, bad.to_json(), began_at_row_version=store.row_version(*row))
@@ -340,28 +289,13 @@ class LocalTuner:
         slot = call.slot
         return self.name, slot.level, slot.device_id, slot.checksum, slot.key
 
-    def _entry(self, call: Call) -> Entry | None:
-        with self._lock:
-            return self._table.get(call.slot)
-
     def _broken(self, call: Call) -> dict[int, str]:
-        entry = self._entry(call)
+        entry = self._table.get(call.slot)
         return dict(entry.broken) if entry else {}
 
 
 def _outcome(call: Call, decision: Decision, source: Source, note: str = "") -> Outcome:
     return Outcome(decision, source, call.tunables[decision.index], note)
-
-
-def _wait_for(pending: Pending) -> None:
-    if pending.owner == threading.get_ident():
-        raise WorkError(
-            "a candidate asked the tuner for the key it is being measured for",
-            hint="A candidate may use other keys or other tuners, not its own.",
-        )
-    pending.done.wait()
-    if pending.error is not None:
-        raise pending.error
 
 
 def _order(call: Call, decision: Decision) -> Iterator[int]:

@@ -203,12 +203,14 @@ class FakeProver:
         self.awaited: list[str] = []
         self.pauses = 0
 
-    def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+    def prove(
+        self, client: Any, tunables: Mapping[int, Tunable], key: Any, inputs: Any
+    ) -> Mapping[int, Verdict]:
         self.asked.append([tunable.name for tunable in tunables.values()])
         return LazyVerdicts(self, tunables)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self, client: Any) -> Iterator[None]:
         self.pauses += 1
         yield
 
@@ -241,8 +243,10 @@ def test_a_candidate_whose_proof_failed_is_disqualified_with_the_reason() -> Non
     decision = scene.decide()
     assert decision.name == "right"
     assert scene.runs("wrong") == 0
-    wrong, right = scene.records[0]["checks"]
-    assert (wrong, right) == ({"name": "wrong", "passed": False}, {"name": "right", "passed": True})
+    assert scene.records[0]["checks"] == [
+        {"name": "wrong", "passed": False, "reason": "row 3 is wrong", "where": "worker"},
+        {"name": "right", "passed": True, "where": "worker"},
+    ]
     assert decision.evidence[0].reason == "row 3 is wrong"
 
 
@@ -281,8 +285,9 @@ def test_a_contender_whose_output_is_wrong_may_not_win_and_the_next_best_does() 
     decision = scene.decide()
     assert decision.name == "c"
     assert outcomes(decision)["a"] == "error"
-    assert {"name": "a", "passed": False} in scene.records[0]["checks"]
-    assert {"name": "c", "passed": True} in scene.records[0]["checks"]
+    wrong, right = scene.records[0]["checks"]
+    assert (wrong["name"], wrong["passed"]) == ("a", False) and "off by one" in wrong["reason"]
+    assert right == {"name": "c", "passed": True}
 
 
 def test_a_short_circuit_whose_output_is_wrong_leaves_the_others_to_be_measured() -> None:
@@ -339,9 +344,7 @@ def test_progress_is_told_only_while_the_device_is_free() -> None:
     scene.add("b", 2 * MS)
     scene.tunables.with_bounds(lambda key, inputs: None)
     scene.decide()
-    assert told == [
-        ("probe", 0, 1), ("probe", 1, 1), ("measure", 0, 2), ("measure", 1, 2), ("measure", 2, 2)
-    ]
+    assert told == [("probe", 0, 1), ("probe", 1, 1), ("measure", 0, 2), ("measure", 1, 2), ("measure", 2, 2)]
 
 
 # Evidence kept

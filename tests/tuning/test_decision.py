@@ -36,21 +36,37 @@ def decisions(draw: st.DrawFn) -> Decision:
     count = draw(st.integers(1, 6))
     evidence = tuple(
         Evidence(
-            index, f"t{index}", draw(TEXT), draw(OUTCOMES), tuple(draw(st.lists(SECONDS, max_size=6))),
-            draw(st.integers(1, 64)), draw(TEXT), draw(st.booleans()),
+            index,
+            f"t{index}",
+            draw(TEXT),
+            draw(OUTCOMES),
+            tuple(draw(st.lists(SECONDS, max_size=6))),
+            draw(st.integers(1, 64)),
+            draw(TEXT),
+            draw(st.booleans()),
         )
         for index in range(count)
     )
     return Decision(
-        key=draw(KEYS), index=draw(st.integers(0, count - 1)), evidence=evidence, tuner=draw(TEXT),
-        checksum=draw(TEXT), level=draw(TEXT), device_id=draw(TEXT), device=draw(TEXT),
-        environment=draw(TEXT), at=draw(TEXT),
-        origin=draw(st.sampled_from(["local", "imported"])), bounds=draw(st.none() | BOUNDS),
-        limit_s=draw(st.none() | SECONDS), short_circuit=draw(st.booleans()),
+        key=draw(KEYS),
+        index=draw(st.integers(0, count - 1)),
+        evidence=evidence,
+        tuner=draw(TEXT),
+        checksum=draw(TEXT),
+        level=draw(TEXT),
+        device_id=draw(TEXT),
+        device=draw(TEXT),
+        environment=draw(TEXT),
+        at=draw(TEXT),
+        origin=draw(st.sampled_from(["local", "imported"])),
+        bounds=draw(st.none() | BOUNDS),
+        limit_s=draw(st.none() | SECONDS),
+        short_circuit=draw(st.booleans()),
         tie_break=draw(st.none() | TIES),
         events=tuple(draw(st.lists(EVENTS, max_size=5))),
-        checks=tuple(draw(st.lists(st.builds(Check, TEXT, st.booleans(), TEXT), max_size=3))),
-        timings=draw(st.builds(Timings, SECONDS, SECONDS, SECONDS, SECONDS)), bad=draw(TEXT),
+        checks=tuple(draw(st.lists(st.builds(Check, TEXT, st.booleans(), TEXT, TEXT), max_size=3))),
+        timings=draw(st.builds(Timings, SECONDS, SECONDS, SECONDS, SECONDS)),
+        bad=draw(TEXT),
     )
 
 
@@ -105,12 +121,18 @@ def example() -> Decision:
             Evidence(3, "idle", "d3", "skipped", reason="never tried"),
             Evidence(4, "tensor", "d4", "unsupported", reason="no tensor cores"),
         ),
-        level="balanced", device="Fake", environment="default", at="2026-01-31T12:00:00Z",
-        bounds=Bounds((Bound("compute", 8, 10.0, 0.8),), 1e-6), limit_s=1.000001,
+        level="balanced",
+        device="Fake",
+        environment="default",
+        at="2026-01-31T12:00:00Z",
+        bounds=Bounds((Bound("compute", 8, 10.0, 0.8),), 1e-6),
+        limit_s=1.000001,
         events=(
-            Event("TuningStep", "fast", 1.25), Event("ShortCircuit", "fast"), Event("Dropped", "slow", "slow")
+            Event("TuningStep", "fast", 1.25),
+            Event("ShortCircuit", "fast"),
+            Event("Dropped", "slow", "slow"),
         ),
-        checks=(Check("wrong", False, "off by one"), Check("fast", True)),
+        checks=(Check("wrong", False, "off by one", "worker"), Check("fast", True)),
     )
 
 
@@ -120,16 +142,36 @@ def test_the_record_has_exactly_the_documented_form() -> None:
         "fastest_index": 2,
         "fastest_time": {"secs": 1, "nanos": 250_000_000},
         "results": [
-            {"outcome": {"Ok": {"name": "fast", "index": 2, "computation": {
-                "mean": {"secs": 1, "nanos": 250_000_000}, "median": {"secs": 1, "nanos": 250_000_000},
-                "variance": {"secs": 0, "nanos": 41_666_667}, "min": {"secs": 1, "nanos": 0},
-                "max": {"secs": 1, "nanos": 500_000_000},
-            }}}},
-            {"outcome": {"Ok": {"name": "slow", "index": 0, "computation": {
-                "mean": {"secs": 2, "nanos": 250_000_000}, "median": {"secs": 2, "nanos": 250_000_000},
-                "variance": {"secs": 0, "nanos": 62_500_000}, "min": {"secs": 2, "nanos": 0},
-                "max": {"secs": 2, "nanos": 500_000_000},
-            }}}},
+            {
+                "outcome": {
+                    "Ok": {
+                        "name": "fast",
+                        "index": 2,
+                        "computation": {
+                            "mean": {"secs": 1, "nanos": 250_000_000},
+                            "median": {"secs": 1, "nanos": 250_000_000},
+                            "variance": {"secs": 0, "nanos": 41_666_667},
+                            "min": {"secs": 1, "nanos": 0},
+                            "max": {"secs": 1, "nanos": 500_000_000},
+                        },
+                    }
+                }
+            },
+            {
+                "outcome": {
+                    "Ok": {
+                        "name": "slow",
+                        "index": 0,
+                        "computation": {
+                            "mean": {"secs": 2, "nanos": 250_000_000},
+                            "median": {"secs": 2, "nanos": 250_000_000},
+                            "variance": {"secs": 0, "nanos": 62_500_000},
+                            "min": {"secs": 2, "nanos": 0},
+                            "max": {"secs": 2, "nanos": 500_000_000},
+                        },
+                    }
+                }
+            },
             {"outcome": {"Err": {"Unknown": {"name": "wrong", "err": "its proof failed"}}}},
             {"outcome": {"Err": {"Skip": {"name": "idle"}}}},
             {"outcome": {"Err": {"Skip": {"name": "tensor"}}}},
@@ -146,7 +188,10 @@ def test_the_record_has_exactly_the_documented_form() -> None:
                 {"Dropped": ["slow", "slow"]},
             ],
         },
-        "checks": [{"name": "wrong", "passed": False}, {"name": "fast", "passed": True}],
+        "checks": [
+            {"name": "wrong", "passed": False, "reason": "off by one", "where": "worker"},
+            {"name": "fast", "passed": True},
+        ],
         "device": "Fake",
         "environment": "default",
         "level": "balanced",
@@ -164,9 +209,11 @@ def test_a_decision_tells_the_winners_median_and_share_of_the_roofline() -> None
 
 def test_survivors_rank_before_dropped_ones_whatever_their_medians() -> None:
     decision = Decision(
-        key=0, index=1,
+        key=0,
+        index=1,
         evidence=(
-            Evidence(0, "dropped", "", "dropped", (0.1,)), Evidence(1, "winner", "", "measured", (2.0,)),
+            Evidence(0, "dropped", "", "dropped", (0.1,)),
+            Evidence(1, "winner", "", "measured", (2.0,)),
             Evidence(2, "second", "", "measured", (1.0,)),
         ),
     )
@@ -196,8 +243,16 @@ def test_durations_are_whole_seconds_and_nanoseconds(seconds: float, expected: t
 @pytest.mark.parametrize(
     "damage",
     [
-        {"evidence": None}, {"evidence": []}, {"index": 7}, {"index": -1}, {"index": "0"}, {"bounds": 3},
-        {"events": [{}]}, {"timings": {"other_s": 1}}, {"unknown": 1}, {"tie_break": {"winner": "a"}},
+        {"evidence": None},
+        {"evidence": []},
+        {"index": 7},
+        {"index": -1},
+        {"index": "0"},
+        {"bounds": 3},
+        {"events": [{}]},
+        {"timings": {"other_s": 1}},
+        {"unknown": 1},
+        {"tie_break": {"winner": "a"}},
     ],
 )
 def test_what_is_not_a_decision_is_refused(damage: dict[str, Any]) -> None:

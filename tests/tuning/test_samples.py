@@ -74,9 +74,18 @@ def test_samples_inside_a_limit_are_counted_among_those_that_count(times: list[f
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"min_samples": 0}, {"max_samples": 0}, {"short_circuit_samples": 0}, {"min_samples": 2.0},
-        {"min_samples": True}, {"speed_factor": 0.99}, {"speed_factor": nan}, {"speed_factor": inf},
-        {"speed_factor": "2"}, {"budget_s": 0}, {"budget_s": -1.0}, {"budget_s": nan},
+        {"min_samples": 0},
+        {"max_samples": 0},
+        {"short_circuit_samples": 0},
+        {"min_samples": 2.0},
+        {"min_samples": True},
+        {"speed_factor": 0.99},
+        {"speed_factor": nan},
+        {"speed_factor": inf},
+        {"speed_factor": "2"},
+        {"budget_s": 0},
+        {"budget_s": -1.0},
+        {"budget_s": nan},
         {"min_samples": 5, "max_samples": 4},
     ],
 )

@@ -455,7 +455,9 @@ def test_samples_are_taken_holding_the_device_and_nothing_else_is_done_then() ->
         return Contender(index, str(index), sample, lambda: trace.append(("prepare", held[0])))
 
     run_round(
-        [contender(0), contender(1)], DEFAULTS, hold=hold,
+        [contender(0), contender(1)],
+        DEFAULTS,
+        hold=hold,
         progress=lambda done, total: trace.append(("progress", held[0])),
     )
     assert {what for what, _ in trace} == {"sample", "prepare", "progress"}
@@ -484,7 +486,10 @@ WINDOWS = st.floats(1e-3, 1.0) | st.just(0.0)
 SERIES = st.lists(WINDOWS, min_size=1, max_size=15)
 SETTINGS = st.builds(
     lambda least, more, enough, factor: BenchSettings(least, least + more, enough, factor),
-    st.integers(1, 6), st.integers(0, 8), st.integers(1, 4), st.floats(1.0, 3.0),
+    st.integers(1, 6),
+    st.integers(0, 8),
+    st.integers(1, 4),
+    st.floats(1.0, 3.0),
 )
 
 

@@ -439,11 +439,13 @@ class OneVerdict:
         self.verdict = verdict
         self.asked: list[int] = []
 
-    def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+    def prove(
+        self, client: Any, tunables: Mapping[int, Tunable], key: Any, inputs: Any
+    ) -> Mapping[int, Verdict]:
         self.asked += tunables
         return dict.fromkeys(tunables, self.verdict)
 
-    def paused(self) -> AbstractContextManager[object]:
+    def paused(self, client: Any) -> AbstractContextManager[object]:
         return nullcontext()
 
 
@@ -474,7 +476,9 @@ def test_an_imported_decision_that_proves_wrong_here_is_tuned_anew_from_nothing(
     case.new_process()
 
     class OnlyBWrong(OneVerdict):
-        def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
+        def prove(
+            self, client: Any, tunables: Mapping[int, Tunable], key: Any, inputs: Any
+        ) -> Mapping[int, Verdict]:
             return {index: Verdict(index != 1, "wrong here", "worker") for index in tunables}
 
     case.scene.context.prover = OnlyBWrong(Verdict(None))
