@@ -74,11 +74,6 @@ class Bounds:
             return None
         return self.roofline_s / median_s
 
-    def exceeded_by(self, median_s: float) -> bool:
-        """Whether a median is faster than the hardware allows: then a peak was probed too low."""
-        share = self.share(median_s)
-        return share is not None and share > 1 + CLOCK_NOISE
-
     def to_json(self) -> dict[str, Any]:
         return {"bounds": [bound.to_json() for bound in self.bounds], "launch_window_s": self.launch_window_s}
 

@@ -28,6 +28,7 @@ _OUTCOMES: dict[State, OutcomeKind] = {
     State.UNSUPPORTED: "unsupported",
     State.DISQUALIFIED: "error",
 }
+_NOT_REACHED = "another was good enough before its turn came"
 
 
 def tune_key(
@@ -183,10 +184,10 @@ class Contest:
 
     def hold(self) -> ExitStack:
         """The device for us alone, and proof workers at rest."""
-        stack = ExitStack()
-        stack.enter_context(self.context.prover.paused(self.client))
-        stack.enter_context(self.client.exclusive())
-        return stack
+        with ExitStack() as stack:
+            stack.enter_context(self.context.prover.paused(self.client))
+            stack.enter_context(self.client.exclusive())
+            return stack.pop_all()
 
     # One candidate
 
@@ -202,18 +203,23 @@ class Contest:
         return sample
 
     def preparer(self, index: int, verdicts: Mapping[int, Verdict]) -> Callable[[], None]:
-        tunable = self.tunables[index]
-
         def prepare() -> None:
-            with self.timed("prove_s"):
-                verdict = verdicts.get(index, Verdict(None))
-            self.heed(index, verdict)
-            if tunable.prepare is None:
-                return
-            with self.timed("compile_s"):
-                tunable.prepare(self.measuring_inputs)
+            try:
+                with self.timed("prove_s"):
+                    verdict = verdicts.get(index, Verdict(None))
+                self.heed(index, verdict)
+                self.compile(index)
+            except DeviceFaultError as error:
+                raise self.fault(index, error) from error
 
         return prepare
+
+    def compile(self, index: int) -> None:
+        prepare = self.tunables[index].prepare
+        if prepare is None:
+            return
+        with self.timed("compile_s"):
+            prepare(self.measuring_inputs)
 
     def heed(self, index: int, verdict: Verdict) -> None:
         if verdict.unsupported:
@@ -258,8 +264,9 @@ class Contest:
         outcome = _OUTCOMES.get(standing.state, "skipped")
         if outcome == "skipped" and standing.index in self.evidence:
             return
+        reason = _NOT_REACHED if standing.state is State.WAITING else standing.reason
         self.evidence[standing.index] = replace(
-            self.blank(standing.index, outcome, standing.reason),
+            self.blank(standing.index, outcome, reason),
             samples=tuple(standing.samples.values),
             repeats=standing.repeats,
         )
@@ -268,22 +275,33 @@ class Contest:
         tunable = self.tunables[index]
         return Evidence(index, tunable.name, tunable.digest, outcome, reason=reason)
 
+    def why_untried(self, index: int) -> str:
+        planned = any(
+            entry.index == index
+            for entries in make_plan(self.tunables.tunables, self.key)
+            for entry in entries
+        )
+        return "an earlier round had a winner" if planned else "not meant for this key"
+
     def report_defects(self) -> None:
         """A median below the roofline means that a peak was probed too low: said, never corrected here."""
+        shares: dict[str, float] = {}
         for evidence in self.evidence.values():
             median_s = evidence.median_s
-            if self.bounds is None or median_s is None or not self.bounds.exceeded_by(median_s):
-                continue
-            share = self.bounds.share(median_s)
-            self.events.append(Event("RooflineExceeded", evidence.name, share))
+            share = self.bounds.share(median_s) if self.bounds and median_s else None
+            if share is not None and share > 1 + CLOCK_NOISE:
+                shares[evidence.name] = share
+                self.events.append(Event("RooflineExceeded", evidence.name, share))
+        if shares:
+            name, share = max(shares.items(), key=lambda item: item[1])
             self.context.warn(
-                f"{evidence.name} ran at {share:.2f} times the roofline, more than clock noise "
-                f"({CLOCK_NOISE:.0%}) explains: a peak of {self.client.device_name} was probed too low"
+                f"{name} ran at {share:.2f} times the roofline, more than clock noise ({CLOCK_NOISE:.0%}) "
+                f"explains: a peak of {self.client.device_name} was probed too low"
             )
 
     def decision(self, index: int, bad: str = "") -> Decision:
         unknown = [
-            self.blank(other, "skipped", "an earlier round had a winner")
+            self.blank(other, "skipped", self.why_untried(other))
             for other in range(len(self.tunables))
             if other not in self.evidence
         ]

@@ -156,6 +156,8 @@ class _Race:
     def prepared(self, standing: Standing) -> bool:
         try:
             standing.contender.prepare()
+        except DeviceFaultError:
+            raise
         except Exception as error:
             self.disqualify(standing, error)
             return False

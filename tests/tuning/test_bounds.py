@@ -75,13 +75,6 @@ def test_the_share_of_the_roofline_is_one_at_the_roofline_and_less_above_it(
     assert bounds.share(roofline_s + more_s) == pytest.approx(roofline_s / (roofline_s + more_s))
 
 
-def test_a_median_below_the_roofline_is_a_defect_only_beyond_clock_noise() -> None:
-    bounds = Bounds((Bound("c", 100, 100.0, 0.8),))
-    assert not bounds.exceeded_by(1.0)
-    assert not bounds.exceeded_by(1 / 1.04)
-    assert bounds.exceeded_by(1 / 1.06)
-
-
 @given(st.lists(st.tuples(AMOUNTS, PEAKS, st.none() | st.floats(0.1, 1.0)), max_size=3), st.floats(0, 1))
 def test_bounds_come_back_from_json_unchanged(
     cases: list[tuple[int, float, float | None]], launch_s: float

@@ -164,6 +164,17 @@ def test_short_circuits_can_be_switched_off_and_the_limit_is_recorded_still() ->
     assert decision.measured == 2
 
 
+@pytest.mark.parametrize(("share", "defects"), [(0.99, 0), (1.04, 0), (1.06, 1), (2.0, 1)])
+def test_only_what_clock_noise_does_not_explain_is_above_the_roofline(share: float, defects: int) -> None:
+    scene = Scene(short_circuit=False)
+    scene.add("a", 2 * MS / share)
+    scene.add("b", 4 * MS)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(2 * MS))
+    decision = scene.decide()
+    assert [event.kind for event in decision.events].count("RooflineExceeded") == defects
+    assert len(scene.said) == defects
+
+
 def test_a_median_above_the_roofline_is_reported_and_changes_no_peak() -> None:
     scene = Scene(short_circuit=False)
     scene.add("too_good", 1 * MS)
@@ -481,3 +492,56 @@ def test_a_decision_says_where_when_and_with_what_it_was_made() -> None:
     assert decision.checksum == scene.tunables.checksum
     assert decision.timings.measure_s > 0
     assert scene.records == [decision.record()]
+
+
+def test_a_candidate_never_tried_says_why() -> None:
+    scene, first, second = Scene(), TuneGroup("first", 2), TuneGroup("second", 1)
+    scene.add("good", 1 * MS, first)
+    scene.add("too_late", 1 * MS, first)
+    scene.add("later_round", 1 * MS, second)
+    scene.add("never", 1 * MS, TuneGroup("never", -1))
+    scene.tunables.with_bounds(lambda key, inputs: bounds(1 * MS))
+    good, *others = scene.decide().evidence
+    assert good.outcome == "measured"
+    assert [evidence.reason for evidence in others] == [
+        "another was good enough before its turn came",
+        "an earlier round had a winner",
+        "not meant for this key",
+    ]
+
+
+def test_a_device_lost_while_compiling_names_the_candidate_and_ends_the_tuning() -> None:
+    scene = Scene()
+
+    def prepare(inputs: Any) -> None:
+        raise DeviceFaultError("context lost")
+
+    scene.add("a", 1 * MS)
+    scene.add("b", 1 * MS, prepare=prepare)
+    with pytest.raises(DeviceFaultError, match="candidate b"):
+        scene.decide()
+
+
+def test_proofs_go_on_when_the_device_can_not_be_held() -> None:
+    paused: list[bool] = []
+
+    class Prover(FakeProver):
+        @contextmanager
+        def paused(self, client: Any) -> Iterator[None]:
+            paused.append(True)
+            try:
+                yield
+            finally:
+                paused.append(False)
+
+    scene = Scene(prover=Prover())
+    scene.add("a", 1 * MS)
+    scene.add("b", 1 * MS)
+
+    def refuse() -> Any:
+        raise WorkError("the lock file can't be written")
+
+    scene.client.exclusive = refuse  # type: ignore[method-assign]
+    with pytest.raises(WorkError, match="lock file"):
+        scene.decide()
+    assert paused == [True, False]
