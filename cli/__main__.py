@@ -1,5 +1,5 @@
 """`python -m rooftune.cli`: the command `tune` where its script is not on the path."""
 
-from .app import main
+from .entry import main
 
 main()

@@ -19,14 +19,14 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "shapes": Entry("Tuning", "shapes"),
-    "explain": Entry("Looking", "explain"),
-    "decisions": Entry("Looking", "decisions"),
-    "keys": Entry("Looking", "keys"),
-    "plan": Entry("Looking", "plan"),
+    "shapes": Entry("Tune", "shapes"),
+    "keys": Entry("Look", "keys"),
+    "plan": Entry("Look", "plan"),
+    "explain": Entry("Look", "explain"),
+    "decisions": Entry("Look", "decisions"),
+    "cache": Entry("Keep", "cache"),
+    "env": Entry("Keep", "env"),
     "schema": Entry("About rooftune", "schema"),
-    "cache": Entry("Keeping", "cache"),
-    "env": Entry("Keeping", "env"),
     "version": Entry("About rooftune", "version"),
 }
 """The commands as `tune --help` lists them. Adding one is a line here and a file beside this one."""
@@ -39,9 +39,20 @@ def load(name: str) -> Any:
     if nested is None:
         nested = typer.Typer(add_completion=False, rich_markup_mode=None)
         nested.command(name)(getattr(module, COMMANDS[name].module))
+    else:
+        nested.info.cls = Group
     command = typer.main.get_command(nested)
     command.name = name
     return command
+
+
+class Group(TyperGroup):
+    """Lists its commands with whole sentences: a cut-off one helps nobody."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, _first_sentence(command.help or "")) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 class LazyGroup(TyperGroup):

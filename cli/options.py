@@ -41,7 +41,7 @@ def _one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-_COMMON: dict[str, Any] = {
+COMMON_OPTIONS: dict[str, Any] = {
     "device": Annotated[
         str | None,
         typer.Option(
@@ -80,7 +80,7 @@ def common(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         @common("level", "json")
         def keys(common: Common, shapes: ShapesArgument = None) -> None: ...
     """
-    chosen = names or tuple(_COMMON)
+    chosen = names or tuple(COMMON_OPTIONS)
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         hints = get_type_hints(command, include_extras=True)
@@ -91,7 +91,7 @@ def common(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 f"common_{name}",
                 inspect.Parameter.KEYWORD_ONLY,
                 default=False if name == "json" else None,
-                annotation=_COMMON[name],
+                annotation=COMMON_OPTIONS[name],
             )
             for name in chosen
         ]

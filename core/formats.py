@@ -26,7 +26,7 @@ def load_schema(name: str) -> dict[str, Any]:
     schema = _read(name)
     parts: dict[str, Any] = {}
     _gather(schema, parts)
-    return {**schema, "$defs": parts} if parts else schema
+    return {**schema, "$defs": {**schema.get("$defs", {}), **parts}} if parts else schema
 
 
 def _read(name: str) -> dict[str, Any]:

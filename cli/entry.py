@@ -1,0 +1,16 @@
+"""Where the command `tune` starts: Ctrl-C while it is still being imported ends it quietly too."""
+
+from __future__ import annotations
+
+import sys
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Runs the command line; exits."""
+    try:
+        from .app import main as run
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    run()
