@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..errors import WorkError
 from .decision import Decision
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """What a decision in memory is for. The key counts by its canonical JSON."""
 
     device_id: str

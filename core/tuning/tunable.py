@@ -151,13 +151,16 @@ def key_to_json(key: Any) -> Any:
 def key_text(key: Any) -> str:
     """The key as canonical JSON. Keys are equal when these texts are. Raises UsageError."""
     try:
-        return json.dumps(key_to_json(key), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _CANONICAL.encode(key_to_json(key))
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the key {key!r} can't be written as JSON: {error}",
             hint="A key is made of finite numbers, text, booleans, None, lists, tuples and dicts, "
             "or has a to_json() that returns such.",
         ) from error
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _same_inputs(key: Any, inputs: Any) -> Any:

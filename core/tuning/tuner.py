@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..errors import DeviceFaultError, OutOfMemoryError, UnsupportedError, UsageError, WorkError
 from .contest import single_decision, tune_key
@@ -38,8 +38,7 @@ class Outcome:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call's operands, and the slot its decision has in memory."""
 
     client: TuningClient

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rooftune.errors import DeviceFaultError, OutOfMemoryError, UnsupportedError, UsageError, WorkError
-from rooftune.tuning.context import TuningContext, Verdict, default_context, set_default_context
+from rooftune.tuning.context import FreeClaim, TuningContext, Verdict, default_context, set_default_context
 from rooftune.tuning.decision import Decision
 from rooftune.tuning.level import Level
 from rooftune.tuning.tunable import Tunable, TunableSet
@@ -175,6 +175,17 @@ def test_of_two_processes_that_tune_at_once_the_first_to_commit_stays() -> None:
     case.scene.tunables.with_check(commit_first)
     assert case.decide().decision.name == "c"
     assert case.scene.store.rows[row] == (99, rival_data)
+
+
+def test_what_another_process_decided_while_this_one_waited_is_used_unmeasured() -> None:
+    case = patient()
+    decided = case.decide().decision.to_json()
+    case.scene.store.rows.clear()
+    case.scene.store.claim = lambda *row, **began: nullcontext(FreeClaim(decided))  # type: ignore[method-assign]
+    case.new_process()
+    outcome = case.decide()
+    assert (outcome.source, outcome.decision.name) == ("disk", "b")
+    assert case.ran == []
 
 
 def test_where_measuring_is_forbidden_a_new_key_is_an_error_and_a_stored_one_is_not() -> None:
