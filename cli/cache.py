@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rooftune.config import Config
     from rooftune.store.browse import StoredDecision
     from rooftune.store.database import Database
+    from rooftune.tuning.decision import Decision
 
 NOT_POSSIBLE = 4
 """Exit code: the work was not, or not fully, possible."""
@@ -354,36 +355,50 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
         yield from wrapped(f"{name:14} {printable(str(value))}", " " * 15)
     if decision is not None:
         yield ""
-        yield from _evidence_lines(item)
+        yield from _evidence_lines(decision)
 
 
-def _evidence_lines(item: StoredDecision) -> Iterator[str]:
+def _evidence_lines(decision: Decision) -> Iterator[str]:
+    """The candidates with samples, best first; then the others, those with one reason together."""
     from rooftune.store.browse import printable
 
-    decision = item.decision
-    assert decision is not None
-    yield f"{'#':>3} {'CANDIDATE':40} {'OUTCOME':11} {'SAMPLES':>7} {'MEDIAN':>9} {'ROOF':>4}"
-    ranked = decision.ranking
-    places = {evidence.index for evidence in ranked}
-    for evidence in [*ranked, *(each for each in decision.evidence if each.index not in places)]:
+    yield f"{'#':>3} {'CANDIDATE':44} {'OUTCOME':8} {'SAMPLES':>7} {'MEDIAN':>9} {'ROOF':>4}"
+    for evidence in decision.ranking:
         share = decision.share_of(evidence)
         yield (
-            f"{evidence.index:>3} {fit(printable(evidence.name), 40):40} {evidence.outcome:11} "
+            f"{evidence.index:>3} {fit(printable(evidence.name), 44):44} {evidence.outcome:8} "
             f"{len(evidence.samples):>7} {_time(evidence.median_s):>9} {f'{share:.0%}' if share else '-':>4}"
         )
-        if evidence.reason:
-            yield from wrapped(f"    {printable(evidence.reason)}", "    ")
+    others: dict[str, list[str]] = {}
+    for evidence in decision.evidence:
+        if not evidence.timed:
+            why = f"{evidence.outcome}: {evidence.reason}" if evidence.reason else evidence.outcome
+            others.setdefault(printable(why), []).append(f"{evidence.index} {printable(evidence.name)}")
+    for why, names in others.items():
+        yield ""
+        yield from wrapped(why, "    ")
+        yield from (f"{name.partition(' ')[0]:>3} {name.partition(' ')[2]}" for name in names)
+
+
+_FIRST = ("command", "key", "winner", "median_s", "limit_s", "kernels")
+_TIMES = ("median_s", "limit_s", "wall_s", "seconds")
 
 
 def _log_lines(record: dict[str, Any]) -> Iterator[str]:
-    from rooftune.store.browse import printable
+    from rooftune.store.browse import key_text, printable
 
-    said = " ".join(
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in record.items()
-        if name not in ("kind", "at")
-    )
-    yield from wrapped(f"{record['at'][:19]}Z {record['kind']} {printable(said)}", "    ")
+    names = [name for name in _FIRST if name in record]
+    names += [name for name in record if name not in (*_FIRST, "kind", "at")]
+    shown = {name: record[name] for name in names if record[name] not in ([], None)}
+    if "key" in shown:
+        shown["key"] = key_text(shown["key"])
+    shown |= {name: _time(shown[name]) for name in _TIMES if name in shown}
+    said = ", ".join(f"{name.removesuffix('_s')} {_said(value)}" for name, value in shown.items())
+    yield from wrapped(f"{record['at'][:19]}Z {record['kind']}: {printable(said)}", "    ")
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _time(seconds: float | None) -> str:

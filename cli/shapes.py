@@ -92,6 +92,7 @@ def shapes(
             precision=precision,
             done=lambda run: None if common.json else status.above(print_lines)(_lines(run, verbose)),
         )
+        session.close(f"shapes {' '.join(shapes)}")
     if common.json:
         emit("shapes", report.to_json())
     else:

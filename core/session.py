@@ -22,6 +22,7 @@ from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import MatmulCandidates, MatmulInputs
 from .proof.prover import Prover
 from .store.cold import ColdDecisions, ColdProbes
+from .store.history import History
 from .store.stores import Store, open_store
 from .tuning.bounds import Bound, Bounds
 from .tuning.context import TuningContext
@@ -61,6 +62,7 @@ class Session:
         for warning in self.config.warnings:
             warn(warning)
         self.store: Store = open_store(self.config, warn=warn)
+        self.history = History(self.store.records)
         self.decisions = ColdDecisions(self.store.decisions) if cold else self.store.decisions
         self.probes = ColdProbes(self.store.probes) if cold else self.store.probes
         self.level = Level.parse(self.config.autotune.level)
@@ -137,6 +139,14 @@ class Session:
             peaks.launch_window_s,
         )
 
+    def close(self, what: str) -> None:
+        """Writes down what the session did (`what`, for people), and lets go of the store."""
+        with self._lock:
+            for client in dict.fromkeys(self._clients.values()):
+                launches = sum(client.counters.launches.values())
+                self.history.ended(what, client.device_name, launches, client.compilations)
+        self.store.close()
+
     # --- around the tuner ----------------------------------------------------------------------
 
     def _context(
@@ -159,7 +169,7 @@ class Session:
             measure=measure,
             store=self.decisions,
             prover=self.prover,
-            sinks=_sinks(self.config.decisions, json_stdout),
+            sinks=[*_sinks(self.config.decisions, json_stdout), self.history.decided],
             warn=self.warn,
             progress=progress,
         )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
@@ -72,6 +74,8 @@ class Client:
             self.context, device, properties=cl.command_queue_properties.PROFILING_ENABLE
         )
         self.counters = Counters()
+        self.compilations: deque[tuple[str, float]] = deque(maxlen=1000)
+        """The newest runs of the compiler: kernel names, seconds."""
         self._programs: dict[tuple[str, tuple[str, ...], Rewrite | None], cl.Program] = {}
         self._building: dict[tuple[str, tuple[str, ...], Rewrite | None], threading.Lock] = {}
         self._guard = threading.Lock()
@@ -131,9 +135,11 @@ class Client:
                 return self._from_binary(stored, options)
             except (cl.Error, ValueError):
                 self._binaries.forget(key)
+        began_s = time.perf_counter()
         with faults.building(""):
             program, binary = self._compile(source, options, rewrite)
         self.counters.count_compile()
+        self.compilations.append((_kernel_names(program), time.perf_counter() - began_s))
         if binary:
             self._binaries.save(key, binary)
         return program
@@ -351,6 +357,13 @@ def _uncached_program(context: cl.Context, source: str) -> cl.Program:
     """A program that pyopencl's own binary cache stays away from: ours counts what is compiled."""
     raw = getattr(getattr(cl, "_cl", None), "_Program", None)
     return cl.Program(context, source) if raw is None else cl.Program(raw(context, source))
+
+
+def _kernel_names(program: cl.Program) -> str:
+    try:
+        return str(program.get_info(cl.program_info.KERNEL_NAMES))
+    except cl.Error:
+        return ""
 
 
 def _quiet_build(

@@ -171,12 +171,18 @@ class Database:
             versions = [(entry.version,) for entry in entries]
             return removed + (self._write(lambda connection: _delete(connection, versions)) or 0)
 
-    def append(self, namespace: str, value: str) -> None:
-        """Add a record, a line of history that is never looked up. `value` is JSON text."""
+    def append(self, records: Sequence[tuple[str, str]]) -> None:
+        """Add records, (namespace, JSON text): lines of history that are never looked up."""
         at = now_text()
+
+        def write(connection: sqlite3.Connection) -> bool:
+            for namespace, value in records:
+                _append(connection, namespace, at, value)
+            return True
+
         with self._lock:
-            if self._write(lambda connection: _append(connection, namespace, at, value)) is None:
-                self._memory_records.append((namespace, at, value))
+            if self._write(write) is None:
+                self._memory_records.extend((namespace, at, value) for namespace, value in records)
                 del self._memory_records[:-RECORDS_KEPT]
 
     def records(self, prefix: str, newest: int | None = None) -> list[tuple[str, str, str]]:
@@ -561,7 +567,7 @@ def _delete(connection: sqlite3.Connection, versions: list[tuple[int]]) -> int:
     return connection.executemany("DELETE FROM entries WHERE version = ?", versions).rowcount
 
 
-def _append(connection: sqlite3.Connection, namespace: str, at: str, value: str) -> bool:
+def _append(connection: sqlite3.Connection, namespace: str, at: str, value: str) -> None:
     cursor = connection.execute(
         "INSERT INTO records (namespace, at, value) VALUES (?, ?, ?)", (namespace, at, value)
     )
@@ -571,7 +577,6 @@ def _append(connection: sqlite3.Connection, namespace: str, at: str, value: str)
             "(SELECT sequence FROM records WHERE namespace = ? ORDER BY sequence DESC LIMIT ?)",
             (namespace, namespace, RECORDS_KEPT),
         )
-    return True
 
 
 def _user_version(connection: sqlite3.Connection) -> int:

@@ -9,7 +9,7 @@ records/v1/autotune | compilation | sessions            what happened, for peopl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -178,7 +178,11 @@ class Records:
 
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
         """Add a record; `kind` is one of RECORD_KINDS."""
-        self._database.append(records_namespace(kind), to_text(dict(record)))
+        self.extend([(kind, record)])
+
+    def extend(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Add (kind, record) pairs in one go."""
+        self._database.append([(records_namespace(kind), to_text(dict(record))) for kind, record in records])
 
     def read(self, kind: str | None = None, newest: int | None = None) -> list[dict[str, Any]]:
         """Records of a kind (None: of all), oldest first, each as {"kind", "at", …what was appended}."""

@@ -97,7 +97,7 @@ class TestEntries:
         monkeypatch.setattr(database_module, "RECORDS_KEPT", 700)
         with closing(open_at(path)) as database:
             for number in range(1000):
-                database.append("records/v1/autotune", str(number))
+                database.append([("records/v1/autotune", str(number))])
             values = [value for _, _, value in database.records("records")]
             assert values == [str(number) for number in range(300, 1000)]
             assert [value for _, _, value in database.records("records", newest=2)] == ["998", "999"]
