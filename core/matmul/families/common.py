@@ -103,3 +103,8 @@ def accumulator_bytes(problem: Problem) -> int:
 def lower_pow2(value: int) -> int:
     """Largest power of two not above `value` (at least 1)."""
     return 1 << max(value.bit_length() - 1, 0)
+
+
+def upper_pow2(value: int) -> int:
+    """Smallest power of two not below `value` (at least 1)."""
+    return 1 << max(value - 1, 0).bit_length()

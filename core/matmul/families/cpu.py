@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,22 +21,31 @@ from .common import (
     round_up,
     stride_options,
     type_options,
+    upper_pow2,
 )
 
 KERNELS = ("prelude.cl", "cpu.cl")
 LOCAL_RESERVE_BYTES = 4096
+LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs
+MAX_DEPTH = 1024
+MAX_PANELS = 4
+
+# Costs relative to one row or column of arithmetic, from the traffic each causes: copying an element of
+# rhs takes as long as the arithmetic of 13 rows with it, fetching one of lhs as that of 10 columns.
+COPY_COST_ROWS = 13.0
+FETCH_COST_COLS = 10.0
+IMBALANCE_COST = 0.05
 
 
 @dataclass(frozen=True)
 class CpuTile:
-    """Register tile: width, vectors, rows, copied block: depth, cols; rows of an item, what is copied."""
+    """Register tile (width, vectors, rows), and the largest block of rhs that is copied (depth, panels)."""
 
     width: int
     vectors: int
     rows: int
     depth: int
-    cols: int
-    row_block: int
+    panels: int
     pack_rhs: bool
     stage_lhs: bool
 
@@ -46,71 +55,121 @@ class CpuTile:
         return self.width * self.vectors
 
     def local_bytes(self, element_bytes: int) -> int:
-        columns = self.cols if self.pack_rhs else self.panel
+        panels = self.panels if self.pack_rhs else 1
         lhs = self.rows * (self.depth + 16) if self.stage_lhs else 0
-        return (columns * self.depth + lhs) * element_bytes
+        return (panels * self.panel * self.depth + lhs) * element_bytes
 
 
-def register_tile(problem: Problem, profile: DeviceProfile) -> tuple[int, int, int]:
-    """Width, vectors and rows of the register tile: as many accumulators as the register file holds.
+@dataclass(frozen=True)
+class CpuBlock:
+    """What one work-item computes (columns, rows), and the depth it takes at a time: kernel arguments."""
 
-    32 registers of 64 bytes where the device computes 16 floats at a time, else 16 registers.
-    """
-    floats = min(16, max(4, lower_pow2(profile.vector_width_f32)))
-    width = max(2, floats // 2) if problem.elem is Elem.F64 else floats
-    rows, vectors = (8, 3) if floats == 16 else (6, 2)
-    while vectors > 1 and width * (vectors - 1) >= problem.n:
-        vectors -= 1
-    return width, vectors, min(rows, max(problem.m, 1))
+    cols: int
+    rows: int
+    depth: int
+
+
+def vector_floats(profile: DeviceProfile) -> int:
+    """Floats in the device's widest vector, from 4 to 16."""
+    return min(16, max(4, lower_pow2(profile.vector_width_f32)))
 
 
 def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
-    """The tile for this problem and device; `packed` copies rhs always, else only where it must be."""
+    """What is compiled, from device and *bucketed* extents, so that problems of one key share a program.
+
+    `packed`: copy rhs always, else only where it can't be read in place. The register tile fills the 32
+    registers of 64-byte vectors, or the 16 of narrower ones, less what the operands need.
+    """
+    m, n, k = (upper_pow2(extent) for extent in (problem.m, problem.n, problem.k))
     size = accumulator_bytes(problem)
-    width, vectors, rows = register_tile(problem, profile)
-    panel = width * vectors
-    widened = problem.elem in (Elem.F16, Elem.BF16)
-    pack_rhs = packed or widened or problem.rhs.canonical().col_stride != 1
-    depth = min(round_up(problem.k, 16), 256)
-    panels = max(1, min(4, ceil_div(problem.n, panel)))
-    items = 4 * profile.compute_units
-    while panels > 1 and ceil_div(problem.n, panel * panels) * problem.batch < items:
-        panels -= 1
-    columns = ceil_div(problem.n, panel * panels) * problem.batch
-    row_tiles = ceil_div(problem.m, rows)
-    row_blocks = min(row_tiles, max(1, ceil_div(items, columns)))
-    chosen = CpuTile(
-        width, vectors, rows, depth, panel * panels, rows * ceil_div(row_tiles, row_blocks), pack_rhs, True
-    )
-    while chosen.local_bytes(size) > profile.local_bytes - LOCAL_RESERVE_BYTES and chosen.depth > 16:
-        chosen = replace(chosen, depth=chosen.depth // 2)
+    floats = vector_floats(profile)
+    width = max(2, floats * 4 // size)
+    vectors = 2 if n > width else 1
+    rows = min(m, 8 if floats == 16 else 4)
+    pack = packed or not rhs_in_place(problem)
+    stage = not lhs_in_place(problem)
+    depth = min(k, MAX_DEPTH * 4 // size)
+    panels = min(MAX_PANELS, ceil_div(n, width * vectors))
+    chosen = CpuTile(width, vectors, rows, depth, panels, pack, stage)
+    budget = min(profile.local_bytes - LOCAL_RESERVE_BYTES, LEVEL2_SHARE_BYTES + 64 * 1024)
+    while chosen.local_bytes(size) > budget:
+        if depth > 512:
+            depth //= 2
+        elif panels > 1:
+            panels -= 1
+        elif depth > 16:
+            depth //= 2
+        else:
+            raise UnsupportedError(f"needs more local memory than the device's {profile.local_bytes} bytes")
+        chosen = CpuTile(width, vectors, rows, depth, panels, pack, stage)
     return chosen
 
 
+def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int = 1) -> CpuBlock:
+    """How the result is divided among work-items: the cheapest of all divisions, from the real extents.
+
+    A division costs what its slowest core computes, plus copying rhs once for every row of blocks, fetching
+    lhs once for every column of blocks, and a little for having few items to even out the cores with.
+    """
+    cores = profile.compute_units
+    panels = ceil_div(problem.n, t.panel)
+    row_tiles = ceil_div(problem.m, t.rows)
+    best = (float("inf"), 0, 0)
+    for wide in range(1, min(t.panels if t.pack_rhs else MAX_PANELS, panels) + 1):
+        columns = ceil_div(panels, wide)
+        for tall in row_divisions(row_tiles, cores):
+            items = columns * ceil_div(row_tiles, tall) * problem.batch * slices
+            busy = ceil_div(items, cores) * cores / items
+            copy = COPY_COST_ROWS / (tall * t.rows) if t.pack_rhs else 0.0
+            overhead = copy + FETCH_COST_COLS / (wide * t.panel) + IMBALANCE_COST * cores / items
+            padding = columns * wide / panels * ceil_div(row_tiles, tall) * tall / row_tiles
+            best = min(best, (busy * padding * (1 + overhead), wide, tall))
+    _, wide, tall = best
+    k = ceil_div(problem.k, slices)
+    return CpuBlock(wide * t.panel, tall * t.rows, ceil_div(k, ceil_div(k, t.depth)))
+
+
+def row_divisions(row_tiles: int, cores: int) -> list[int]:
+    """Row tiles of one work-item worth considering: the rows cut in 1, 2, 3 … parts."""
+    return sorted({ceil_div(row_tiles, parts) for parts in range(1, min(row_tiles, 8 * cores) + 1)})
+
+
+def widened(problem: Problem) -> bool:
+    return problem.elem in (Elem.F16, Elem.BF16)
+
+
+def rhs_in_place(problem: Problem) -> bool:
+    return problem.rhs.canonical().col_stride == 1 and not widened(problem)
+
+
+def lhs_in_place(problem: Problem) -> bool:
+    return problem.lhs.canonical().col_stride == 1 and not widened(problem)
+
+
 def multiply_call(
-    problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int = 1, depth: int = 0
+    problem: Problem, profile: DeviceProfile, t: CpuTile, blocks: CpuBlock, *, slices: int = 1, depth: int = 0
 ) -> KernelCall:
     """The launch of cpu.cl; with slices > 1 slices of `depth`, their sums in the first scratch buffer."""
     walk = check(problem, profile)
-    refuse_tile(problem, profile, t)
-    parts = needs_parts(problem, t)
+    refuse(problem, profile, t, blocks)
+    parts = slices == 1 and needs_parts(problem)
     options = defines(
         VW=t.width,
         NV=t.vectors,
         MR=t.rows,
         KC=t.depth,
-        NB=t.cols,
+        PANELS=t.panels,
         PACK_RHS=int(t.pack_rhs),
         STAGE_LHS=int(t.stage_lhs),
         SLICES=slices,
-        PARTS=int(parts and slices == 1),
+        PARTS=int(parts),
     )
-    extra: tuple[Arg, ...] = (np.int32(t.row_block),)
+    extra: tuple[Arg, ...] = (np.int32(blocks.cols), np.int32(blocks.rows), np.int32(blocks.depth))
     if slices > 1:
         extra += (Scratch(0), np.int32(depth))
     elif parts:
         extra += (Scratch(0),)
-    groups = (ceil_div(problem.n, t.cols), ceil_div(problem.m, t.row_block), walk.count * slices)
+    groups = (ceil_div(problem.n, blocks.cols), ceil_div(problem.m, blocks.rows), walk.count * slices)
     return KernelCall(
         kernel_text(*KERNELS),
         "cpu_gemm",
@@ -121,33 +180,40 @@ def multiply_call(
     )
 
 
-def needs_parts(problem: Problem, t: CpuTile) -> bool:
+def needs_parts(problem: Problem) -> bool:
     """Whether sums between two depth blocks need a buffer of their own: the result's type can't hold them."""
-    accumulates_in = Elem.F64 if problem.elem is Elem.F64 else Elem.F32
-    return problem.out.elem is not accumulates_in
+    return problem.out.elem is not (Elem.F64 if problem.elem is Elem.F64 else Elem.F32)
 
 
-def refuse_tile(problem: Problem, profile: DeviceProfile, t: CpuTile) -> None:
-    widened = problem.elem in (Elem.F16, Elem.BF16)
-    if not t.pack_rhs and (widened or problem.rhs.canonical().col_stride != 1):
+def refuse(problem: Problem, profile: DeviceProfile, t: CpuTile, blocks: CpuBlock) -> None:
+    """Raises UnsupportedError for a tile or block the kernel can't do."""
+    if not t.pack_rhs and not rhs_in_place(problem):
         raise UnsupportedError("rhs can't be read in place: it is widened, or its columns are not contiguous")
-    if not t.stage_lhs and widened:
+    if not t.stage_lhs and widened(problem):
         raise UnsupportedError("lhs can't be read in place: it is widened")
-    if t.cols % t.panel or t.row_block % t.rows:
-        raise UnsupportedError(f"block {t.row_block}x{t.cols} is not a multiple of tile {t.rows}x{t.panel}")
+    if blocks.cols % t.panel or blocks.rows % t.rows:
+        raise UnsupportedError(f"a block of {blocks.rows}x{blocks.cols} for tiles of {t.rows}x{t.panel}")
+    if blocks.depth > t.depth or (t.pack_rhs and blocks.cols > t.panels * t.panel):
+        raise UnsupportedError("the block is larger than what is copied of rhs")
     if t.local_bytes(accumulator_bytes(problem)) > profile.local_bytes:
         raise UnsupportedError(f"needs more local memory than the device's {profile.local_bytes} bytes")
 
 
 def plan(
-    problem: Problem, profile: DeviceProfile, *, packed: bool, tiles: CpuTile | None = None
+    problem: Problem,
+    profile: DeviceProfile,
+    *,
+    packed: bool,
+    tiles: CpuTile | None = None,
+    blocks: CpuBlock | None = None,
 ) -> LaunchPlan:
     """One launch. `packed`: copy rhs even where it could be read in place. Raises UnsupportedError."""
     check(problem, profile)
     t = tiles or tile(problem, profile, packed)
-    call = multiply_call(problem, profile, t)
-    if not needs_parts(problem, t):
+    b = blocks or block(problem, profile, t)
+    call = multiply_call(problem, profile, t, b)
+    if not needs_parts(problem):
         return LaunchPlan((call,))
     # One block of depth writes its result at once, so nothing is kept between blocks.
-    kept = problem.batch * problem.m * problem.n if problem.k > t.depth else 1
-    return LaunchPlan((call,), (kept * accumulator_bytes(problem),))
+    kept = problem.batch * problem.m * problem.n if problem.k > b.depth else 1
+    return LaunchPlan((call,), (round_up(kept * accumulator_bytes(problem), 64),))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ...device.profile import DeviceProfile
@@ -40,17 +38,16 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
         raise UnsupportedError("k is 1: nothing to split")
     if profile.is_cpu:
         tile = cpu.tile(problem, profile, packed=True)
-        blocks = ceil_div(problem.n, tile.cols) * ceil_div(problem.m, tile.row_block) * walk.count
-        count = slices or slice_count(problem, profile, blocks, 16)
+        count = slices or slice_count(problem, profile, ceil_div(problem.n, tile.panels * tile.panel), 64)
         depth = ceil_div(problem.k, count)
         count = ceil_div(problem.k, depth)
-        tile = replace(tile, depth=min(tile.depth, round_up(depth, 16)))
-        multiply = cpu.multiply_call(problem, profile, tile, slices=count, depth=depth)
+        blocks = cpu.block(problem, profile, tile, slices=count)
+        multiply = cpu.multiply_call(problem, profile, tile, blocks, slices=count, depth=depth)
     else:
         block = unit.tile(problem, profile, "max" if min(problem.m, problem.n) > 64 else "min", 1)
         bm, bn = block.block
-        blocks = ceil_div(problem.n, bn) * ceil_div(problem.m, bm) * walk.count
-        count = slices or slice_count(problem, profile, blocks, block.depth)
+        groups = ceil_div(problem.n, bn) * ceil_div(problem.m, bm) * walk.count
+        count = slices or slice_count(problem, profile, groups, block.depth)
         depth = ceil_div(problem.k, count)
         count = ceil_div(problem.k, depth)
         multiply = unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth)

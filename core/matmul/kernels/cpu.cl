@@ -1,6 +1,6 @@
 /* Cache-blocked product for CPUs: one work-item a work-group, and a work-item is a whole block of the result.
  *
- *              k                        NB columns                    NB
+ *              k                     col_block columns            col_block
  *         +----+----+            +------+------+------+          +---------+
  *         | KC :    |         KC | NR   | NR   |      |          | MR x NR |  <- registers: MR rows of
  *    rows |....:....| MR  x      +------+------+------+   ->     |         |     NV vectors of VW elements
@@ -8,23 +8,25 @@
  *         +----+----+            +------+------+------+          +---------+
  *
  *   for each KC of the summed axis
- *       copy NB columns of rhs into panels of NR columns, k outermost          (level 2 cache; PACK_RHS)
+ *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; PACK_RHS)
  *       for each MR rows of this block
  *           copy MR rows of lhs                                                (level 1 cache; STAGE_LHS)
  *           for each panel: MR x NR accumulators over KC, then added to the result
  *
- *   VW, NV, MR   the register tile: NR = NV * VW         KC, NB   depth and columns of the copied block
+ *   VW, NV, MR   the register tile: NR = NV * VW
+ *   KC, PANELS   largest depth, and number of panels, of the copied block
  *   PACK_RHS     1: always copy; 0: read full panels of rhs where they are (needs RHS_COL_1, IN as accumulated)
  *   STAGE_LHS    1: copy;        0: read lhs where it is (needs IN as accumulated)
  *   SLICES       the summed axis is cut in this many slices of `depth`: slice s of product b writes its sums
  *                to parts[b * SLICES + s][m][n] for reduce.cl
  *   PARTS        sums between two KC blocks are kept in parts[b][m][n], because the result's type is too small
  *
- * Copies are widened to the accumulator's type and padded with zeros, so the inner loop has no edges.
+ * Arguments after the common ones: columns (at most PANELS * NR) and rows (a multiple of MR) of a work-item,
+ * and the depth of a block (at most KC). Copies are widened to the accumulator's type and padded with zeros,
+ * so the inner loop has no edges.
  */
 #define NR (NV * VW)
-#define PANELS (NB / NR)
-#define LHS_PITCH (KC + 16)
+#define LHS_PITCH (KC + 16) /* not a power of two: rows would share their cache sets */
 
 #if PACK_RHS
 #define COPIED_PANELS PANELS
@@ -59,12 +61,36 @@ inline void copy_panel(__global const in_t *rhs, long rhs_row_arg, long rhs_col_
             panel[p * NR + j] = 0;
 }
 
-/* MR rows of lhs, clamped at the last one, to tile[i][LHS_PITCH]. */
+/* MR rows of lhs, clamped at the last one, k0 .. k0 + kc of the summed axis. A transposed lhs keeps its order
+ * (tile[p][MR]), any other goes to tile[i][LHS_PITCH]. */
+#if !STAGE_LHS
+#define LHS_AT(i, p) a[i][(p) * lhs_col]
+#elif defined(LHS_ROW_1)
+#define LHS_AT(i, p) tile[(p) * MR + (i)]
 inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_arg, int k0, int kc, int row,
-                      int m, __local acc_t *tile)
+                      int row_end, __local acc_t *tile)
+{
+    __global const in_t *from = lhs + row + k0 * lhs_col;
+    int rows = min(MR, row_end - row);
+    for (int p = 0; p < kc; p++) {
+        if (rows == MR) {
+#pragma unroll
+            for (int i = 0; i < MR; i++)
+                tile[p * MR + i] = LOAD(from, i);
+        } else {
+            for (int i = 0; i < MR; i++)
+                tile[p * MR + i] = LOAD(from, min(i, rows - 1));
+        }
+        from += lhs_col;
+    }
+}
+#else
+#define LHS_AT(i, p) tile[(i) * LHS_PITCH + (p)]
+inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_arg, int k0, int kc, int row,
+                      int row_end, __local acc_t *tile)
 {
     for (int i = 0; i < MR; i++) {
-        __global const in_t *from = lhs + min(row + i, m - 1) * lhs_row + k0 * lhs_col;
+        __global const in_t *from = lhs + min(row + i, row_end - 1) * lhs_row + k0 * lhs_col;
         int p = 0;
 #ifdef LHS_COL_1
         for (; p + VW <= kc; p += VW)
@@ -74,11 +100,6 @@ inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_a
             tile[i * LHS_PITCH + p] = LOAD(from, p * lhs_col);
     }
 }
-
-#if STAGE_LHS
-#define LHS_AT(i, p) tile[(i) * LHS_PITCH + (p)]
-#else
-#define LHS_AT(i, p) a[i][(p) * lhs_col]
 #endif
 
 /* Sums of one register tile over kc elements; b is a panel with rows b_row apart. */
@@ -100,7 +121,7 @@ inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_a
     } while (0)
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
-__kernel void cpu_gemm(PROBLEM_ARGS, int row_block
+__kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_block
 #if SLICES > 1 || PARTS
                        , __global acc_t *restrict parts
 #endif
@@ -111,9 +132,13 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int row_block
 {
     __local acc_t panels[COPIED_PANELS * KC * NR];
 #if STAGE_LHS
+#ifdef LHS_ROW_1
+    __local acc_t tile[MR * KC];
+#else
     __local acc_t tile[MR * LHS_PITCH];
 #endif
-    int col_begin = get_group_id(0) * NB, col_end = min(n, col_begin + NB);
+#endif
+    int col_begin = get_group_id(0) * col_block, col_end = min(n, col_begin + col_block);
     int row_begin = get_group_id(1) * row_block, row_end = min(m, row_begin + row_block);
     int product = get_group_id(2) / SLICES;
     SELECT_PRODUCT(product);
@@ -130,13 +155,13 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int row_block
     long sums_row = out_row;
 #endif
 
-    for (int k0 = k_begin; k0 < k_end; k0 += KC) {
-        int kc = min(KC, k_end - k0);
+    for (int k0 = k_begin; k0 < k_end; k0 += depth_block) {
+        int kc = min(depth_block, k_end - k0);
         bool first = k0 == k_begin;
-        bool last = SLICES == 1 && k0 + KC >= k_end;
+        bool last = SLICES == 1 && k0 + depth_block >= k_end;
 #if PACK_RHS
         for (int col = col_begin; col < col_end; col += NR)
-            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col, n, panels + (col - col_begin) * KC);
+            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col, n, panels + (col - col_begin) * kc);
 #else
         if ((col_end - col_begin) % NR)
             copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_end - (col_end - col_begin) % NR, n, panels);
@@ -158,7 +183,7 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int row_block
                     for (int j = 0; j < NV; j++)
                         acc[i][j] = 0;
 #if PACK_RHS
-                MULTIPLY(__local, panels + (col - col_begin) * KC, NR);
+                MULTIPLY(__local, panels + (col - col_begin) * kc, NR);
 #else
                 if (col + NR <= col_end)
                     MULTIPLY(__global, rhs + k0 * rhs_row + col, rhs_row);
