@@ -20,6 +20,8 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "shapes": Entry("Tune", "shapes"),
+    "probe": Entry("Tune", "probe"),
+    "devices": Entry("Look", "devices"),
     "keys": Entry("Look", "keys"),
     "plan": Entry("Look", "plan"),
     "explain": Entry("Look", "explain"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import UsageError
 from .matmul.problem import Elem, Shape
 from .session import Session, default_session
 
@@ -112,29 +111,36 @@ def devices() -> list[dict[str, Any]]:
     """The OpenCL devices found, as `tune devices --json` lists them."""
     from .device.discovery import list_devices
 
-    return [
-        {
-            "index": d.index,
-            "platform": d.platform,
-            "name": d.name,
-            "kind": d.kind,
-            "origin": d.origin,
-            "driver": d.profile.driver,
-            "usable": d.usable,
-            "issues": d.issues,
-            "id": d.profile.id,
-        }
-        for d in list_devices()
-    ]
+    return [device.to_json() for device in list_devices()]
 
 
 def probe(
     what: str = "all",
     *,
-    dtype: str = "f32",
+    dtype: str | None = None,
+    access: str | None = None,
+    working_set_bytes: int | None = None,
+    cold_reads: bool = False,
+    sweep: bool = False,
     fresh: bool = False,
     device: str | int | None = None,
     session: Session | None = None,
 ) -> dict[str, Any]:
-    """Measures, or recalls, what a device can do; what `tune probe --json` prints, without its schema."""
-    raise UsageError("not yet")
+    """Measures, or recalls, what a device can do; what `tune probe --json` prints, without its schema.
+
+    `what` is "compute" (operations a second of `dtype`, or of all), "bandwidth" (bytes a second of
+    `access`: read, write or copy, over a working set of so many bytes), "launch-overhead" (seconds) or
+    "all". `fresh` measures again what is stored. A probe without a value has "error" set. Raises
+    UsageError for wrong names and sizes, DeviceError without a device.
+    """
+    session = session or default_session()
+    return session.probe(
+        session.client(device),
+        what,
+        dtype=dtype,
+        access=access,
+        working_set_bytes=working_set_bytes,
+        cold_reads=cold_reads,
+        sweep=sweep,
+        fresh=fresh,
+    ).to_json()

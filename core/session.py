@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
-
-import pyopencl as cl
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
+from .device.opencl import cl
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import MatmulCandidates, MatmulInputs
@@ -30,6 +29,9 @@ from .tuning.level import Level
 from .tuning.samples import BenchSettings
 from .tuning.tunable import TunableSet
 from .tuning.tuner import LocalTuner, Outcome
+
+if TYPE_CHECKING:
+    from .probes.report import ProbeReport
 
 TUNER = "matmul"
 
@@ -138,6 +140,19 @@ class Session:
             ),
             peaks.launch_window_s,
         )
+
+    def probe(
+        self,
+        client: Client,
+        what: str = "all",
+        *,
+        progress: Callable[[str], object] | None = None,
+        **options: Any,
+    ) -> ProbeReport:
+        """What the device can do, measured or from the store; `options` are those of `probe_device`."""
+        from .probes.report import probe_device
+
+        return probe_device(client, self.probes, what, progress=progress, **options)
 
     def close(self, what: str) -> None:
         """Writes down what the session did (`what`, for people), and lets go of the store."""

@@ -63,24 +63,28 @@ class Prober:
 
         Plain f16 and bf16 are added up in f32, so their figures are f32's.
         """
-        dtype = _known_name(dtype, DTYPES, "element type")
+        dtype = known_name(dtype, DTYPES, "element type")
         self._require(dtype, unit)
 
         def measured() -> ProbeResult:
+            if _adds_in(dtype) != dtype and unit == "plain":
+                extra = {"same_as": _adds_in(dtype)}
+                same = self.compute(_adds_in(dtype))
+                return replace(same, samples=0, extra=extra, cached=False, previous=None)
             if unit != "plain":
                 raise UnsupportedError(f"no probe for unit {unit}")
-            rate, found, variant = compute.probe_plain(self.client, _adds_in(dtype), self.method)
+            rate, found, variant = compute.probe_plain(self.client, dtype, self.method)
             sensible(rate, *OPS_PER_S, f"the compute peak of {dtype}")
             extra = {"variant": f"{variant.kernel} {variant.lanes}x{variant.accumulators}"}
             return _result("compute", rate, "ops/s", found.spread, found.samples, extra)
 
-        return self._once("compute", {"dtype": dtype, "unit": unit}, measured)
+        return self._once("compute", {"dtype": dtype, "arithmetic": unit}, measured)
 
     def bandwidth(
         self, access: str = "copy", working_set_bytes: int | None = None, state: str = "hot"
     ) -> ProbeResult:
         """Bytes a second of `access`: read, write, copy, or fastest (of the three, as bounds use it)."""
-        access = _known_name(access, (*moving.ACCESSES, "fastest"), "access")
+        access = known_name(access, (*moving.ACCESSES, "fastest"), "access")
         profile = self.client.profile
         free = available_bytes()
         size = (
@@ -111,7 +115,7 @@ class Prober:
 
     def sweep(self, access: str = "read") -> list[ProbeResult]:
         """The hot bandwidth from the smallest working set to the largest the device can hold."""
-        access = _known_name(access, moving.ACCESSES, "access")
+        access = known_name(access, moving.ACCESSES, "access")
         sizes = moving.sweep_sets(self.client.profile, available_bytes())
         return [self.bandwidth(access, size, "sweep") for size in sizes]
 
@@ -186,10 +190,10 @@ def _describe(probe: str, facts: dict[str, Any]) -> str:
     return " ".join([probe, *(str(value) for value in facts.values())])
 
 
-def _known_name(name: str, allowed: tuple[str, ...], what: str) -> str:
+def known_name(name: str, allowed: tuple[str, ...], what: str) -> str:
     text = str(getattr(name, "value", name))
     if text not in allowed:
-        raise UsageError(f"'{text}' is no {what} of a probe", hint=f"Allowed: {', '.join(allowed)}.")
+        raise UsageError(f"there is no {what} '{text}' to probe", hint=f"Allowed: {', '.join(allowed)}.")
     return text
 
 

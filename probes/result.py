@@ -43,7 +43,7 @@ def probe_key(probe: str, facts: Mapping[str, Any]) -> str:
 class ProbeResult:
     """One measured property of a device.
 
-    `facts` say what was probed (dtype and unit; access, working_set_bytes, state), `extra` what was
+    `facts` say what was probed (dtype and arithmetic; access, working_set_bytes, state), `extra` what was
     found beside the value. `spread` is a share of the value. `launches`, `samples` and `wall_s` are
     what measuring cost; for a cached result, what it had cost.
     """

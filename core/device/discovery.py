@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import threading
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..errors import DeviceError
 from .opencl import RUNTIMES, cl
@@ -39,6 +41,33 @@ class FoundDevice:
     def label(self) -> str:
         """One line that names it: index, name, platform."""
         return f"{self.index}: {self.name} ({self.platform}, {self.profile.driver})"
+
+    def to_json(self) -> dict[str, Any]:
+        """As `tune devices --json` lists it."""
+        profile = self.profile
+        return {
+            "index": self.index,
+            "name": self.name,
+            "platform": self.platform,
+            "platform_version": self.platform_version,
+            "kind": self.kind,
+            "origin": self.origin,
+            "driver": profile.driver,
+            "usable": self.usable,
+            "defective": self.defective,
+            "issues": self.issues,
+            "id": profile.id,
+            "compute_units": profile.compute_units,
+            "memory_bytes": profile.memory_bytes,
+            "max_alloc_bytes": profile.max_alloc_bytes,
+            "local_bytes": profile.local_bytes,
+            "cache_bytes": profile.cache_bytes,
+            "vector_width_f32": profile.vector_width_f32,
+            "f64": profile.has_f64,
+            "f16": profile.has_f16,
+            "capability": None if profile.capability is None else list(profile.capability),
+            "units": sorted(list(unit) for unit in profile.units),
+        }
 
 
 @dataclass(frozen=True)
@@ -96,7 +125,8 @@ def choose_device(text: str | int | None = None) -> FoundDevice:
 def _matches(device: FoundDevice, wanted: str) -> bool:
     if wanted.isdigit():
         return device.index == int(wanted)
-    return wanted.lower() in f"{device.name}\n{device.platform}\n{device.platform_version}".lower()
+    version = re.sub(r"^OpenCL \S+ ", "", device.platform_version)  # what all of them have says nothing
+    return wanted.lower() in f"{device.name}\n{device.platform}\n{version}".lower()
 
 
 def _nothing(found: Survey) -> str:

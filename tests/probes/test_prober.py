@@ -104,7 +104,7 @@ def test_a_sample_moves_every_byte_it_counts(client: Client) -> None:
 def test_results_are_kept_per_device_and_version(client: Client) -> None:
     store = MemoryStore()
     first = short_prober(client, store).compute("f32")
-    key = probe_key("compute", {"dtype": "f32", "unit": "plain"})
+    key = probe_key("compute", {"dtype": "f32", "arithmetic": "plain"})
     assert store.load(client.device_id, VERSION, key) is not None
     assert store.load(client.device_id, VERSION + 1, key) is None
     before = client.counters.snapshot()
@@ -125,8 +125,9 @@ def test_a_fresh_probe_says_by_how_much_it_moved(client: Client) -> None:
 
 def test_a_damaged_stored_result_is_measured_again(client: Client) -> None:
     store = MemoryStore()
+    key = probe_key("compute", {"dtype": "f32", "arithmetic": "plain"})
     for broken in ({}, {"probe": "compute"}, {"value": "fast"}):
-        store.save(client.device_id, VERSION, probe_key("compute", {"dtype": "f32", "unit": "plain"}), broken)
+        store.save(client.device_id, VERSION, key, broken)
         assert not short_prober(client, store).compute("f32").cached
 
 
@@ -176,7 +177,7 @@ class Figures(Prober):
 
     def compute(self, dtype: str, unit: str = "plain") -> ProbeResult:
         rate = self.rates[("f32" if dtype in ("f16", "bf16") and unit == "plain" else dtype, unit)]
-        return ProbeResult("compute", {"dtype": dtype, "unit": unit}, rate, "ops/s", 0, 1, 1, 0)
+        return ProbeResult("compute", {"dtype": dtype, "arithmetic": unit}, rate, "ops/s", 0, 1, 1, 0)
 
 
 rates = st.floats(1e9, 1e15)

@@ -1,0 +1,149 @@
+"""`tune probe`: what the device itself can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import Common, common
+from .render import (
+    emit,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    print_table,
+    say,
+    say_error,
+    status_line,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from rooftune.probes.result import ProbeResult
+
+WhatArgument = Annotated[
+    str, typer.Argument(metavar="WHAT", help="launch-overhead, compute, bandwidth, or all of them.")
+]
+FreshOption = Annotated[
+    bool, typer.Option("--fresh", help="Measure again what is stored, and say by how much it moved.")
+]
+DtypeOption = Annotated[
+    str | None, typer.Option("--dtype", metavar="TYPE", help="compute: only this element type.")
+]
+AccessOption = Annotated[
+    str | None, typer.Option("--access", metavar="HOW", help="bandwidth: only read, write or copy.")
+]
+WorkingSetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--working-set",
+        metavar="SIZE",
+        help="bandwidth: bytes touched again and again, such as 64KiB or 1GiB; rounded up to a power of "
+        "two. Without it: more than any cache holds.",
+    ),
+]
+ColdOption = Annotated[
+    bool, typer.Option("--cold-reads", help="bandwidth: one pass at a time, with the caches emptied before.")
+]
+SweepOption = Annotated[
+    bool, typer.Option("--sweep", help="bandwidth: every working set, from kilobytes to the largest.")
+]
+
+UNFINISHED = 4
+
+
+@common("device", "environment", "config", "json")
+def probe(
+    common: Common,
+    what: WhatArgument,
+    fresh: FreshOption = False,
+    dtype: DtypeOption = None,
+    access: AccessOption = None,
+    working_set: WorkingSetOption = None,
+    cold_reads: ColdOption = False,
+    sweep: SweepOption = False,
+) -> int:
+    """Measure what the device can do, or show what was measured before.
+
+    Results are stored per device and driver version; tuning uses them as bounds.
+    """
+    settings = common.settings()
+
+    from rooftune.probes.report import BUSY_SPREAD, check_request, parse_size
+    from rooftune.session import Session
+
+    set_bytes = None if working_set is None else parse_size(working_set)
+    check_request(what, dtype, access, set_bytes, cold_reads, sweep)
+    with status_line() as status:
+        session = Session(settings, json_stdout=common.json, warn=status.above(warn))
+        client = session.client(common.device)
+        if not common.json:
+            status.above(say)(f"device: {client.device_name} ({client.profile.platform})")
+        report = session.probe(
+            client,
+            what,
+            dtype=dtype,
+            access=access,
+            working_set_bytes=set_bytes,
+            cold_reads=cold_reads,
+            sweep=sweep,
+            fresh=fresh,
+            progress=lambda now: status.show(f"measuring {now}"),
+        )
+    if common.json:
+        emit("probe", report.to_json())
+    else:
+        headings = ("PROBE", "OF", "VALUE", "SPREAD", "FROM", "LAUNCHES", "TOOK", "")
+        right = ("VALUE", "SPREAD", "LAUNCHES", "TOOK")
+        print_table(headings, map(_row, report.results), right=right)
+        busy = [_of(result) or result.probe for result in report.results if result.spread > BUSY_SPREAD]
+        if busy:
+            warn(
+                f"the device seems busy with something else: samples spread by more than {BUSY_SPREAD:.0%} "
+                f"for {', '.join(busy)}. On an idle machine --fresh gives truer values."
+            )
+        for failed in report.errors:
+            say_error(failed["error"], hint="Is the device busy? Try again with --fresh.")
+    return UNFINISHED if report.errors else 0
+
+
+def _row(result: ProbeResult) -> tuple[str, ...]:
+    return (
+        result.probe,
+        _of(result),
+        _value(result),
+        f"{result.spread:.1%}",
+        f"store, {result.at}" if result.cached else "measured",
+        str(result.launches),
+        format_seconds(result.wall_s),
+        _remark(result),
+    )
+
+
+def _of(result: ProbeResult) -> str:
+    named = (result.facts.get(name) for name in ("dtype", "arithmetic", "access", "state"))
+    words = [str(word) for word in named if word is not None]
+    size = result.facts.get("working_set_bytes")
+    return " ".join([*words, format_bytes(size)] if size is not None else words)
+
+
+def _value(result: ProbeResult) -> str:
+    if result.unit == "s":
+        return format_seconds(result.value)
+    return format_rate(result.value, "FLOP/s" if result.unit == "ops/s" else "B/s")
+
+
+def _remark(result: ProbeResult) -> str:
+    remarks = []
+    if "window_s" in result.extra:
+        window, profiled = result.extra["window_s"], result.extra["profiled_s"]
+        remarks.append(
+            f"wall on a plain queue; {format_seconds(profiled)} on a profiling queue; "
+            f"event window {format_seconds(window)}"
+        )
+    if "same_as" in result.extra:
+        remarks.append(f"added up in {result.extra['same_as']}, so the same")
+    if result.moved is not None:
+        remarks.append(f"moved {result.moved:+.1%}")
+    return "; ".join(remarks)

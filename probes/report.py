@@ -1,0 +1,115 @@
+"""Several probes of one device in one go: the work of `tune probe`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from rooftune.device.client import Client
+from rooftune.errors import MeasurementError, UsageError, WorkError
+
+from .bandwidth import ACCESSES, sweep_sets
+from .prober import DTYPES, Prober, available_bytes, known_name
+from .result import ProbeResult, ProbeStore
+
+BUSY_SPREAD = 0.25
+"""A spread above this means that something else was using the device."""
+
+PROBES = ("launch-overhead", "compute", "bandwidth", "all")
+
+
+@dataclass
+class ProbeReport:
+    """What was found, in the order it was asked for; `errors` name probes whose value could not be right."""
+
+    device: str
+    results: list[ProbeResult] = field(default_factory=list)
+    errors: list[dict[str, str]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "probes": [*(result.to_json() for result in self.results), *self.errors],
+        }
+
+
+def probe_device(
+    client: Client, store: ProbeStore | None, what: str = "all", *, dtype: str | None = None,
+    access: str | None = None, working_set_bytes: int | None = None, cold_reads: bool = False,
+    sweep: bool = False, fresh: bool = False, progress: Callable[[str], object] | None = None,
+) -> ProbeReport:
+    """The probes asked for: all element types and accesses, or the ones given.
+
+    Raises UsageError for names there are none of, and WorkError for an element type the device lacks.
+    """
+    check_request(what, dtype, access, working_set_bytes, cold_reads, sweep)
+    prober = Prober(client, store, fresh=fresh, progress=progress)
+    report = ProbeReport(client.device_id)
+    asked = []
+    if what in ("launch-overhead", "all"):
+        asked.append(("launch-overhead", prober.launch))
+    if what in ("compute", "all"):
+        asked += _computes(prober, dtype)
+    if what in ("bandwidth", "all"):
+        asked += _bandwidths(prober, access, working_set_bytes, cold_reads, sweep)
+    for name, measure in asked:
+        try:
+            report.results.append(measure())
+        except MeasurementError as error:
+            report.errors.append({"probe": name, "error": str(error)})
+    return report
+
+
+def check_request(
+    what: str, dtype: str | None, access: str | None, working_set_bytes: int | None, cold_reads: bool,
+    sweep: bool,
+) -> None:
+    """Raises UsageError for what no device could be asked."""
+    known_name(what, PROBES, "probe")
+    if dtype is not None:
+        known_name(dtype, (*DTYPES, "tf32"), "element type")
+    if access is not None:
+        known_name(access, ACCESSES, "access")
+    if working_set_bytes is not None and working_set_bytes < 1:
+        raise UsageError(f"a working set of {working_set_bytes} bytes", hint="Give at least 1 byte.")
+    if sweep and (cold_reads or working_set_bytes is not None):
+        raise UsageError("a sweep goes over all working sets, hot", hint="Leave out the other options.")
+
+
+Asked = tuple[str, Callable[[], ProbeResult]]
+
+
+def _computes(prober: Prober, dtype: str | None) -> list[Asked]:
+    units = [(name, unit) for name, unit in prober.units() if dtype in (None, name)]
+    if not units:
+        raise WorkError(f"{prober.client.device_name} has no {dtype} arithmetic", hint="See `tune devices`.")
+    return [("compute", partial(prober.compute, name, unit)) for name, unit in units]
+
+
+def _bandwidths(
+    prober: Prober, access: str | None, set_bytes: int | None, cold_reads: bool, sweep: bool
+) -> Iterator[Asked]:
+    if sweep:
+        for size in sweep_sets(prober.client.profile, available_bytes()):
+            yield "bandwidth", partial(prober.bandwidth, access or "read", size, "sweep")
+        return
+    if cold_reads:
+        yield "bandwidth", partial(prober.bandwidth, access or "read", set_bytes, "cold")
+        return
+    for name in ACCESSES if access is None else (access,):
+        yield "bandwidth", partial(prober.bandwidth, name, set_bytes, "hot")
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as 65536, 64KiB, 16M, 1.5GiB; letters are powers of 1024. Raises UsageError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[3].lower() == "i":
+        raise UsageError(f"'{text}' is no size in bytes", hint="Allowed: 65536, 64KiB, 16M, 1.5GiB.")
+    size = int(float(match[1]) * 1024 ** ("kmgt".find(match[2].lower()) + 1 if match[2] else 0))
+    return size
