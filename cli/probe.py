@@ -91,6 +91,7 @@ def probe(
             fresh=fresh,
             progress=lambda now: status.show(f"measuring {now}"),
         )
+        session.close(f"probe {what}")
     if common.json:
         emit("probe", report.to_json())
     else:
