@@ -46,7 +46,7 @@ TERM = 7 / 12
 NOISE = 8.0
 """Standard deviations that one element's error may have."""
 
-FULL_COMPARE_OPS = 3 << 30
+FULL_COMPARE_OPS = 1 << 29
 """Multiply-adds times two up to which the whole float64 product is computed."""
 
 WIDEST_BLOCK = 256

@@ -21,11 +21,10 @@ from ..tuning.context import Verdict
 from ..tuning.tunable import Tunable, key_text, key_to_json
 from .pool import Pool, Ticket, Usage
 from .subject import MatmulProof
-from .suite import SUITE_VERSION, problem_to_json, provable, suite
-from .trial import Outcome, describe, judged, try_candidate
+from .suite import SUITE_VERSION, problem_to_json, programs_hash
+from .trial import Outcome, judged, prove
 from .worker import own_trial, resolve
 
-AT_HAND = "the problem itself"
 MOST_WORKERS = 4
 UNCHANGING = ("right", "wrong", "build")
 """What is stored. Everything else may be a busy machine's fault and is tried again by the next process."""
@@ -151,13 +150,13 @@ class DeviceProver:
     def _begin_matmul(self, proof: MatmulProof, problem: Problem) -> Verdict | Pending:
         candidate = proof.candidate
         try:
-            candidate.plan(problem, self.client.profile)
+            plan = candidate.plan(problem, self.client.profile)
         except UnsupportedError as error:
             return Verdict(None, str(error), unsupported=True)
-        elem, precision = problem.elem, problem.precision
         of_suite = {
-            "digest": candidate.digest, "elements": f"{elem},{elem},{problem.out.elem}",
-            "precision": precision, "suite": SUITE_VERSION,
+            "digest": candidate.digest, "programs": programs_hash(plan),
+            "elements": f"{problem.lhs.elem},{problem.rhs.elem},{problem.out.elem}",
+            "precision": problem.precision, "suite": SUITE_VERSION,
         }
         of_problem = f"{candidate.digest} {key_text(problem_to_json(problem))}"
         known = self._known.get(of_problem)
@@ -166,31 +165,26 @@ class DeviceProver:
             return suite_known
         if known is not None:
             return known
-        cases = [] if suite_known is not None else suite(elem, precision)
-        stand_in = provable(problem)
-        like = AT_HAND if stand_in is problem else f"one like it, {describe(stand_in)}"
-        cases.append((like, stand_in))
         job = {
-            "name": candidate.name, "table": proof.table,
-            "cases": [(name, problem_to_json(case)) for name, case in cases],
+            "name": candidate.name, "table": proof.table, "problem": problem_to_json(problem),
+            "suite": suite_known is None,
         }
         return Pending(
             self._submit(job),
-            inline=lambda: try_candidate(
-                self.client, candidate, cases, phase=lambda what, case: None, hold=self.client.exclusive
+            inline=lambda: prove(
+                self.client, candidate, problem, with_suite=suite_known is None,
+                phase=lambda what, case: None, hold=self.client.exclusive,
             ),
-            keep=lambda outcome, where: self._keep_matmul(outcome, where, of_suite, of_problem, like),
+            keep=lambda outcome, where: self._keep_matmul(outcome, where, of_suite, of_problem),
         )
 
     def _keep_matmul(
-        self, outcome: Outcome, where: Where, of_suite: ProofKey, of_problem: str, like: str
+        self, outcome: Outcome, where: Where, of_suite: ProofKey, of_problem: str
     ) -> Verdict:
+        """A wrong result or a failed build condemns these programs, on whatever problem it was met."""
         verdict = _verdict(outcome, where)
         self._known[of_problem] = verdict
-        general = outcome.status in ("right", "wrong") or outcome.case != like
-        if general:
-            self._remember(of_suite, outcome, verdict)
-        return verdict
+        return self._remember(of_suite, outcome, verdict)
 
     # --- tunables of a user's own ------------------------------------------------------------------
 

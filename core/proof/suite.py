@@ -1,91 +1,155 @@
-"""The fixed suite: small awkward products every candidate must get right before any of its samples counts.
+"""The suite: small awkward products every candidate must get right before any of its samples counts.
 
-Extents sit one beside the tile edges in use (8 to 256), every transposition occurs, batches are broadcast
-on either side, operands start at odd elements and have rows wider than they need; a few are aligned, so
-that candidates which accept nothing else are proven too. A candidate refuses what it does not serve; what it
-accepts it must get right. SUITE_VERSION is part of a stored proof: raise it whenever a problem is added or
-changed.
+A candidate's program is compiled for what is fixed in it (element type, layout, tile sizes), and only a
+program that will be used needs a proof. So the suite is made of *wants*, each an awkwardness (extents beside
+tile edges, every transposition, a batch that shares an operand, odd offsets, wide rows, a single term), each
+with sizes from small to as large as the problem at hand: of these the first is taken for which the candidate
+runs the very programs it runs for the problem at hand. What has the layout built in is proven for other
+layouts when those are first met; what takes strides as arguments is proven for all of them at once.
+
+SUITE_VERSION is part of a stored proof: raise it whenever a want is added or changed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..device.profile import DeviceProfile
+from ..errors import UnsupportedError
+from ..matmul.cost import compute_ops
+from ..matmul.launch import LaunchPlan
 from ..matmul.problem import Elem, Operand, Problem, row_major
+from .subject import Candidate
 
 SUITE_VERSION = 1
 
+LARGEST_CASE_OPS = 1 << 31
+"""A case of the suite is no larger than this: some milliseconds on any device."""
+
 
 @dataclass(frozen=True)
-class Awkward:
+class Storage:
     """How an operand is stored: rows `pad` elements wider than needed, `offset` elements into its buffer.
 
-    It is broadcast along batch axes of extent 1.
+    It is broadcast along batch axes of extent 1. `transposed` None: as in the problem at hand.
     """
 
-    transposed: bool = False
+    transposed: bool | None = None
     batch: tuple[int, ...] = ()
     pad: int = 0
     offset: int = 0
 
-    def operand(self, batch: tuple[int, ...], rows: int, cols: int, elem: Elem) -> Operand:
-        stored_rows, stored_cols = (cols, rows) if self.transposed else (rows, cols)
+    def operand(self, batch: tuple[int, ...], rows: int, cols: int, like: Operand) -> Operand:
+        transposed = _is_transposed(like) if self.transposed is None else self.transposed
+        stored_rows, stored_cols = (cols, rows) if transposed else (rows, cols)
         row = stored_cols + self.pad
         steps = row_major((*self.batch, stored_rows, row))[: len(batch)]
         strides = (0 if extent == 1 else step for extent, step in zip(self.batch, steps, strict=True))
-        matrix = (1, row) if self.transposed else (row, 1)
-        return Operand((*batch, rows, cols), (*strides, *matrix), elem, self.offset * elem.size_bytes)
+        matrix = (1, row) if transposed else (row, 1)
+        offset_bytes = self.offset * like.elem.size_bytes
+        return Operand((*batch, rows, cols), (*strides, *matrix), like.elem, offset_bytes)
 
 
 @dataclass(frozen=True)
-class Case:
-    """One problem of the suite, by what is awkward about it."""
+class Want:
+    """One awkwardness. `tail` is what its columns and terms lack of the problem at hand's.
+
+    With `terms` the sum has so many terms, whatever the problem at hand has.
+    """
 
     name: str
-    m: int
-    n: int
-    k: int
-    lhs: Awkward = field(default_factory=Awkward)
-    rhs: Awkward = field(default_factory=Awkward)
+    tail: int = 1
+    lhs: Storage = Storage()
+    rhs: Storage = Storage()
+    rows: int = 129
+    terms: int = 0
 
-    def problem(self, elem: Elem, precision: str) -> Problem:
+    def cases(self, at_hand: Problem) -> Iterator[Problem]:
+        """Problems with this awkwardness, the cheapest first."""
+        m, n, k = at_hand.m, at_hand.n, at_hand.k
+        tall, wide, deep = _less(m, 0), _less(n, self.tail), self.terms or _less(k, self.tail)
+        rows = min(tall, self.rows)
+        few = min(rows, 35)
+        narrow, shallow = min(wide, 256 + self.tail), min(deep, 64 + self.tail)
+        for size in (
+            (rows, narrow, shallow), (rows, narrow, deep), (rows, wide, shallow), (few, wide, deep),
+            (few, n, deep), (few, wide, k), (tall, wide, deep),
+        ):
+            yield self.problem(at_hand, *size)
+
+    def problem(self, like: Problem, m: int, n: int, k: int) -> Problem:
         batch = tuple(max(pair) for pair in zip(self.lhs.batch, self.rhs.batch, strict=True))
         return Problem(
-            self.lhs.operand(batch, self.m, self.k, elem),
-            self.rhs.operand(batch, self.k, self.n, elem),
-            Operand.contiguous((*batch, self.m, self.n), elem),
-            precision,
+            self.lhs.operand(batch, m, k, like.lhs), self.rhs.operand(batch, k, n, like.rhs),
+            Operand.contiguous((*batch, m, n), like.out.elem), like.precision,
         )
 
 
-SUITE: tuple[Case, ...] = (
-    Case("tails", 129, 65, 33),
-    Case("aligned", 256, 256, 128),
-    Case("tails, rhs transposed", 31, 257, 66, rhs=Awkward(transposed=True)),
-    Case("tails, lhs transposed", 67, 130, 47, lhs=Awkward(transposed=True)),
-    Case("aligned, both transposed", 128, 64, 96, lhs=Awkward(transposed=True), rhs=Awkward(transposed=True)),
-    Case("aligned, rhs transposed", 128, 256, 64, rhs=Awkward(transposed=True)),
-    Case("rhs shared by a batch", 33, 63, 34, lhs=Awkward(batch=(3,)), rhs=Awkward(batch=(1,))),
-    Case("two batch axes, each broadcast", 17, 36, 19, lhs=Awkward(batch=(2, 1)), rhs=Awkward(batch=(1, 3))),
-    Case("odd offsets, wide rows", 65, 34, 31, lhs=Awkward(pad=3, offset=1), rhs=Awkward(pad=5, offset=3)),
-    Case("deep", 17, 20, 1031),
-    Case("deep, aligned", 64, 64, 2048),
-    Case("one element", 1, 1, 1),
-    Case("matrix by vector", 131, 1, 67),
-    Case("matrix by vector, aligned", 256, 1, 128),
-    Case("transposed matrix by vector", 130, 1, 65, lhs=Awkward(transposed=True)),
-    Case("vector by matrix", 1, 133, 67),
-    Case("vector by matrix, aligned", 1, 256, 128),
-    Case("vector by transposed matrix", 1, 65, 130, rhs=Awkward(transposed=True)),
-    Case("inner product", 1, 1, 517),
-    Case("outer product", 35, 66, 1),
+SUITE: tuple[Want, ...] = (
+    Want("tails"),
+    Want("tails of whole vectors", tail=16, rows=257),
+    Want("whole tiles", tail=0, rows=256),
+    Want("odd offsets, wide rows", tail=3, lhs=Storage(pad=3, offset=1), rhs=Storage(pad=5, offset=3)),
+    Want("even offsets, wide rows", tail=8, lhs=Storage(pad=8, offset=16), rhs=Storage(pad=24, offset=8)),
+    Want("rhs shared by a batch", lhs=Storage(batch=(3,)), rhs=Storage(batch=(1,)), rows=33),
+    Want("lhs shared by a batch", tail=16, lhs=Storage(batch=(1,)), rhs=Storage(batch=(2,)), rows=65),
+    Want("two batch axes", tail=7, lhs=Storage(batch=(2, 1)), rhs=Storage(batch=(1, 3)), rows=17),
+    Want("neither transposed", lhs=Storage(False), rhs=Storage(False), rows=65),
+    Want("lhs transposed", lhs=Storage(True), rhs=Storage(False), rows=67),
+    Want("rhs transposed", lhs=Storage(False), rhs=Storage(True), rows=63),
+    Want("both transposed", tail=16, lhs=Storage(True), rhs=Storage(True), rows=128),
+    Want("one term", rows=35, terms=1),
 )
 
 
-def suite(elem: Elem, precision: str) -> list[tuple[str, Problem]]:
-    """Every problem of the suite for this element type and precision, named."""
-    return [(case.name, case.problem(elem, precision)) for case in SUITE]
+def suite(candidate: Candidate, at_hand: Problem, profile: DeviceProfile) -> list[tuple[str, Problem]]:
+    """The wants this candidate meets with the programs it uses for the problem at hand, named.
+
+    Raises UnsupportedError when it refuses the problem at hand.
+    """
+    programs = programs_of(candidate.plan(at_hand, profile))
+    chosen: dict[Problem, str] = {}
+    for want in SUITE:
+        case = next((c for c in want.cases(at_hand) if _fits(candidate, c, profile, programs)), None)
+        if case is not None:
+            chosen.setdefault(case, want.name)
+    return [(name, case) for case, name in chosen.items()]
+
+
+def _fits(candidate: Candidate, case: Problem, profile: DeviceProfile, programs: Programs) -> bool:
+    if compute_ops(case) > LARGEST_CASE_OPS:
+        return False
+    try:
+        return programs_of(candidate.plan(case, profile)) == programs
+    except UnsupportedError:
+        return False
+
+
+Programs = frozenset[tuple[Any, ...]]
+
+
+def programs_of(plan: LaunchPlan) -> Programs:
+    """What is compiled for a plan; runtimes may compile once more for each size of a work-group."""
+    return frozenset((c.source, c.name, c.options, c.local_size, c.rewrite) for c in plan.calls)
+
+
+def programs_hash(plan: LaunchPlan) -> str:
+    """Names a plan's programs in the store."""
+    texts = sorted(repr(program) for program in programs_of(plan))
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _less(extent: int, tail: int) -> int:
+    """A little less than the extent, but what is 1 stays 1: a vector is no matrix."""
+    return max(extent - tail, min(extent, 2))
+
+
+def _is_transposed(operand: Operand) -> bool:
+    canonical = operand.canonical()
+    return canonical.row_stride < canonical.col_stride
 
 
 # --- a problem as JSON ---------------------------------------------------------------------------
@@ -148,7 +212,7 @@ def _bytes(problem: Problem) -> int:
 
 def _resized(problem: Problem, batch: tuple[int, ...], m: int, n: int) -> Problem:
     def like(operand: Operand, rows: int, cols: int) -> Operand:
-        transposed = operand.row_stride < operand.col_stride
+        transposed = _is_transposed(operand)
         fresh = Operand.contiguous((*batch, rows, cols), operand.elem, transposed=transposed)
         lead = (0 if s == 0 else f for s, f in zip(operand.strides[:-2], fresh.strides[:-2], strict=True))
         return replace(fresh, strides=(*lead, *fresh.strides[-2:]), offset_bytes=operand.offset_bytes)

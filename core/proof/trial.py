@@ -18,6 +18,7 @@ from ..matmul.executor import Prepared, prepare
 from ..matmul.problem import Operand, Problem
 from .check import WrongResult, check_product, random_elements, span, storage_dtype, view
 from .subject import Candidate
+from .suite import provable, suite
 
 GUARD_BYTES = 4096
 """Before and after every buffer's elements; a multiple of every alignment a kernel may count on."""
@@ -107,6 +108,20 @@ def try_candidate(
     if done or skipped:
         return Outcome("right", skipped, cases=done)
     return Outcome("unsupported", refused)
+
+
+AT_HAND = "the problem itself"
+
+
+def prove(
+    client: Client, candidate: Candidate, problem: Problem, *, with_suite: bool, phase: Phase,
+    hold: Callable[[], AbstractContextManager[object]],
+) -> Outcome:
+    """Proves a candidate on the suite (unless that was done before) and on the problem at hand."""
+    cases = suite(candidate, problem, client.profile) if with_suite else []
+    stand_in = provable(problem)
+    cases.append((AT_HAND if stand_in is problem else f"one like it, {describe(stand_in)}", stand_in))
+    return try_candidate(client, candidate, cases, phase=phase, hold=hold)
 
 
 def describe(problem: Problem) -> str:

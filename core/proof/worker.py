@@ -57,9 +57,9 @@ def main() -> None:
 
 
 def serve(client: Client, job: dict[str, Any], phase: Phase) -> Outcome:
-    """Prove what the job names: a matmul candidate on problems, or a user's trial on a key."""
+    """Prove what the job names: a matmul candidate, or a user's trial on a key."""
     from .suite import problem_from_json
-    from .trial import Outcome, judged, try_candidate
+    from .trial import Outcome, judged, prove
 
     try:
         subject = resolve(job.get("trial") or job["table"])
@@ -68,8 +68,8 @@ def serve(client: Client, job: dict[str, Any], phase: Phase) -> Outcome:
     if "trial" in job:
         return judged(partial(own_trial, client, subject, job["name"], job["key"], phase), "", 1)
     candidate = next(c for c in subject if c.name == job["name"])
-    cases = [(name, problem_from_json(problem)) for name, problem in job["cases"]]
-    return try_candidate(client, candidate, cases, phase=phase, hold=client.shared)
+    problem = problem_from_json(job["problem"])
+    return prove(client, candidate, problem, with_suite=job["suite"], phase=phase, hold=client.shared)
 
 
 def own_trial(client: Client, trial: Callable[..., Any], name: str, key: Any, phase: Phase) -> None:
