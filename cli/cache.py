@@ -194,10 +194,13 @@ def import_(
     Only what is valid in every part is taken, and a decision made on this machine always stays. What
     was imported is proven here before it is used. Exit 4 when something invalid was refused.
     """
+    from rooftune.errors import WorkError
     from rooftune.store.transfer import import_decisions, read_export
 
     data = read_export(file)
     with closing(_open(common.settings(), db, write=True, create=True)) as database:
+        if not database.writable:
+            raise WorkError("the store cannot be written, so nothing was imported", hint=_trouble(database))
         report = import_decisions(database, data)
         path = str(database.path)
     if common.json:
@@ -246,6 +249,10 @@ def _open(config: Config, db: Path | None, *, write: bool = False, create: bool 
     if create:
         return open_store(config, warn=warn).database
     return open_environment(config, warn=warn)
+
+
+def _trouble(database: Database) -> str:
+    return database.warnings[-1] if database.warnings else ""
 
 
 def _path(config: Config) -> Path:
@@ -302,7 +309,7 @@ def _list_lines(
         yield "no decisions"
         return
     yield ""
-    yield f"{'ID':{SHORT_ID}} {'KEY':20} {'WINNER':23} {'TIME':>8} {'ROOF':>4} {'AGE':>4} FROM"
+    yield f"{'ID':{SHORT_ID}} {'KEY':22} {'WINNER':20} {'TIME':>8} {'ROOF':>4} {'AGE':>4} FROM"
     for item in stored:
         decision = item.decision
         winner = printable(decision.name).removeprefix("matmul_") if decision else "damaged"
@@ -311,7 +318,7 @@ def _list_lines(
         roof = f"{share:.0%}" if share is not None else "-"
         origin = "import" if item.entry.origin == "imported" else "local"
         yield (
-            f"{item.id[:SHORT_ID]} {fit(key_text(item.key), 20):20} {fit(winner, 23):23} {time:>8} {roof:>4} "
+            f"{item.id[:SHORT_ID]} {fit(key_text(item.key), 22):22} {fit(winner, 20):20} {time:>8} {roof:>4} "
             f"{age_text(item.entry.at):>4} {origin}{_remark(item)}"
         )
 
@@ -402,9 +409,11 @@ def _said(value: Any) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    """A time in at most eight columns."""
+    """A time in at most eight columns: 405.90ms."""
     text = format_seconds(seconds)
-    return text if len(text) <= 8 else text.replace("µs", "us")[:8]
+    number = text.rstrip("nµms")
+    unit = text[len(number) :]
+    return text if len(text) <= 8 else f"{number[: 8 - len(unit)]}{unit}"
 
 
 def fit(text: str, width: int) -> str:

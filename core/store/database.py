@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 BUSY_S = 10.0
 """How long another process may hold the file before we go on without it."""
+MEMORY_VERSIONS = 1 << 48
+"""Versions from here on are of entries that are in memory only."""
 RECORDS_KEPT = 10_000
 """Records older than the newest this many of a namespace are dropped."""
 
@@ -98,7 +100,7 @@ class Database:
         self._lock = threading.RLock()
         self._memory: dict[tuple[str, str, str], Entry] = {}
         self._memory_records: list[tuple[str, str, str]] = []
-        self._memory_versions = itertools.count(1 << 48)
+        self._memory_versions = itertools.count(MEMORY_VERSIONS)
         with self._lock:
             self._open()
 

@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..formats import load_schema
 from ..tuning.decision import Decision
 from ..tuning.tunable import separated_hash
-from .database import Database
+from .database import MEMORY_VERSIONS, Database
 from .entry import IMPORTED, LOCAL, Entry, now_text, parts, sha256, to_text
 from .jsonshape import first_problem
 from .stores import decisions_namespace
@@ -208,7 +208,8 @@ def _why_not(database: Database, entry: Entry) -> str:
     stands = database.put(entry, began_at)
     if (stands.value, stands.origin) != (entry.value, entry.origin):
         return "another process stored a decision meanwhile"
-    return "" if database.writable else "the store cannot be written"
+    in_memory = stands.version >= MEMORY_VERSIONS
+    return "the store could not be written" if in_memory and database.path is not None else ""
 
 
 def _strict_json(text: str) -> Any:

@@ -1,0 +1,204 @@
+"""`tune cache` and `tune env`, on stores that a tuner filled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from rooftune.formats import load_schema
+from rooftune.matmul.key import MatmulAutotuneKey
+from rooftune.matmul.problem import Shape
+from rooftune.store.database import Database
+from rooftune.store.stores import Store
+
+from ..store.cold_run import NumbersClient, candidates
+from ..store.cold_run import tune as tune_keys
+
+
+def fits(name: str, value: Any) -> Any:
+    jsonschema.Draft202012Validator(load_schema(name)).validate(value)
+    return value
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """The environment of the current folder, with four decisions, a probe result, a proof and records."""
+    (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"')
+    path = tmp_path / "default.db"
+    store = Store(Database(path))
+    tune_keys(store, ["a", "b", "c"], NumbersClient(0.0), candidates(5))
+    row = ("matmul", "balanced", "a very long device|" * 6, "sum")
+    key = json.dumps(MatmulAutotuneKey.build(Shape.parse("8192x8192x4096tT").problem()).to_json())
+    (found, *_) = store.database.find("autotune")
+    decision = json.loads(found.value)
+    decision["key"] = json.loads(key)
+    store.decisions.save(*row, key, decision, began_at_row_version=None)
+    store.probes.save("device", 1, "p", {"value": 1.0})
+    store.proofs.save("device", "p", {"passed": True})
+    store.records.append("autotune", {"key": json.loads(key), "winner": "x", "median_s": 1e-3})
+    store.records.append("sessions", {"command": "shapes 64"})
+    store.close()
+    return path
+
+
+def test_ls_fits_eighty_columns(tune: Callable[..., Any], store: Path) -> None:
+    ran = tune("cache", "ls")
+    assert ran.code == 0 and not ran.err
+    path, *lines = ran.out.splitlines()
+    assert path == str(store)
+    assert all(len(line) <= 80 for line in lines), lines
+    assert sum("candidate_0" in line for line in lines) == 4
+    assert any("8192x8192x4096" in line for line in lines)
+    assert any(line.startswith("  proofs/") for line in lines)
+
+
+def test_ls_json(tune: Callable[..., Any], store: Path) -> None:
+    listed = fits("cache-ls", tune("cache", "ls", "--json").json)
+    assert listed["path"] == str(store)
+    assert [entry["winner"] for entry in listed["entries"]] == ["candidate_0"] * 4
+    counted = [each["namespace"].split("/")[0] for each in listed["namespaces"]]
+    assert counted == ["autotune", "autotune", "proofs", "records", "records", "throughput"]
+    assert sum(each["entries"] for each in listed["namespaces"]) == 8
+
+
+def test_ls_of_nothing(tune: Callable[..., Any], tmp_path: Path) -> None:
+    ran = tune("cache", "ls")
+    assert ran.code == 0 and "no decisions" in ran.out
+    assert fits("cache-ls", tune("cache", "ls", "--json").json)["entries"] == []
+    assert not Path(tune("cache", "path").out.strip()).exists()
+
+
+def test_show(tune: Callable[..., Any], store: Path) -> None:
+    id = tune("cache", "ls", "--json").json["entries"][0]["id"]
+    ran = tune("cache", "show", id[:6])
+    assert ran.code == 0
+    assert all(f"candidate_{index}" in ran.out for index in range(5))
+    shown = fits("cache-show", tune("cache", "show", id, "--json").json)
+    assert shown["id"] == id and len(shown["decision"]["evidence"]) == 5
+    ran = tune("cache", "show", "ffffffffffff", "--json")
+    assert ran.code == 2
+    fits("error", ran.json)
+
+
+def test_rm(tune: Callable[..., Any], store: Path) -> None:
+    ids = [entry["id"] for entry in tune("cache", "ls", "--json").json["entries"]]
+    assert tune("cache", "rm").code == 2
+    refused = tune("cache", "rm", ids[0])
+    assert refused.code == 2 and "--yes" in refused.err
+    assert fits("cache-rm", tune("cache", "rm", ids[0], "--yes", "--json").json)["removed"] == [ids[0]]
+    assert "removed 0" in tune("cache", "rm", "--older-than", "1d", "--yes").out
+    assert "removed 1" in tune("cache", "rm", "--device", "very long", "--yes").out
+    assert "removed 2" in tune("cache", "rm", "--tuner", "numbers", "--yes").out
+    assert tune("cache", "rm", "--older-than", "soon", "--yes").code == 2
+    listed = tune("cache", "ls", "--json").json
+    assert listed["entries"] == []
+    assert {each["namespace"].split("/")[0] for each in listed["namespaces"]} == {
+        "proofs", "throughput", "records"
+    }  # fmt: skip
+
+
+def test_rm_asks(tune: Callable[..., Any], store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import sys
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert "removed 0" in tune("cache", "rm", "--all").out
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert "removed 4" in tune("cache", "rm", "--all").out
+
+
+def test_verify(tune: Callable[..., Any], store: Path) -> None:
+    assert fits("cache-verify", tune("cache", "verify", "--json").json)["ok"]
+    store.write_bytes(store.read_bytes().replace(b'"level":"balanced"', b'"level":"balanceD"', 1))
+    ran = tune("cache", "verify", "--json")
+    assert ran.code == 4 and not fits("cache-verify", ran.json)["ok"]
+    assert tune("cache", "verify", "--db", "missing.db").code == 2
+
+
+def test_export_and_import(tune: Callable[..., Any], store: Path, tmp_path: Path) -> None:
+    ran = tune("cache", "export", "out.json", "--tuner", "numbers", "--json")
+    assert len(fits("cache-export", ran.json)["exported"]) == 3
+    assert tune("cache", "export", "out.json").code == 2
+    fits("export", json.loads((tmp_path / "out.json").read_text()))
+    ran = tune("cache", "import", "out.json", "--environment", "other", "--json")
+    assert ran.code == 0 and len(fits("cache-import", ran.json)["taken"]) == 3
+    entries = tune("cache", "ls", "--environment", "other", "--json").json["entries"]
+    assert {entry["origin"] for entry in entries} == {"imported"}
+    again = tune("cache", "import", "out.json")
+    assert again.code == 0 and "refused 3" in again.out and "made on this machine" in again.out
+    data = json.loads((tmp_path / "out.json").read_text())
+    data["entries"][0]["decision"]["index"] = 1
+    (tmp_path / "out.json").write_text(json.dumps(data))
+    ran = tune("cache", "import", "out.json", "--environment", "third")
+    assert ran.code == 4 and "checksum is wrong" in ran.out and "imported 2" in ran.out
+    assert tune("cache", "import", "missing.json").code == 2
+
+
+def test_import_into_a_store_that_cannot_be_written(
+    tune: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    assert tune("cache", "export", "out.json").code == 0
+    (tmp_path / "file").touch()
+    (tmp_path / "cubecl.toml").write_text('[environment]\npath = "file/sub"')
+    ran = tune("cache", "import", "out.json")
+    assert ran.code == 4 and "nothing was imported" in ran.err
+
+
+def test_another_file(tune: Callable[..., Any], store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "elsewhere.db"
+    store.rename(file)
+    before = file.read_bytes()
+    assert len(tune("cache", "ls", "--db", "elsewhere.db", "--json").json["entries"]) == 4
+    assert tune("cache", "log", "--db", "elsewhere.db").code == 0
+    assert tune("cache", "verify", "--db", "elsewhere.db").code == 0
+    assert file.read_bytes() == before
+    assert "removed 4" in tune("cache", "rm", "--all", "--yes", "--db", "elsewhere.db").out
+    (tmp_path / "text.db").write_text("text")
+    for command in (["ls"], ["show", "a"], ["rm", "a"], ["log"], ["export", "x.json"]):
+        ran = tune("cache", *command, "--db", "text.db", "--json")
+        assert ran.code == 2
+        fits("error", ran.json)
+        assert ran.json["schema"] == f"rooftune/cache-{command[0]}/1"
+
+
+def test_log(tune: Callable[..., Any], store: Path) -> None:
+    records = fits("cache-log", tune("cache", "log", "--json").json)["records"]
+    assert [record["kind"] for record in records] == ["autotune", "sessions"]
+    lines = tune("cache", "log", "--kind", "autotune").out.splitlines()
+    assert len(lines) == 1 and "winner x" in lines[0] and "8192x8192x4096 f32 tT" in lines[0]
+    assert tune("cache", "log", "--kind", "other").code == 2
+    assert tune("cache", "log", "-n", "1").out.count("\n") == 1
+
+
+def test_env(tune: Callable[..., Any], store: Path, tmp_path: Path) -> None:
+    assert fits("env-copy", tune("env", "copy", "default", "spare", "--json").json)["path"]
+    listed = fits("env-ls", tune("env", "ls", "--json").json)
+    assert [(each["name"], each["current"]) for each in listed["environments"]] == [
+        ("default", True), ("spare", False)
+    ]  # fmt: skip
+    assert "* default" in tune("env", "ls").out
+    assert tune("env", "rm", "spare").code == 2
+    assert tune("env", "rm", "missing", "spare", "--yes").code == 2
+    assert (tmp_path / "spare.db").exists()
+    assert fits("env-rm", tune("env", "rm", "spare", "--yes", "--json").json)["removed"]
+    assert not (tmp_path / "spare.db").exists()
+    assert tune("env", "copy", "missing", "x").code == 2
+
+
+def test_a_damaged_store_is_listed_all_the_same(tune: Callable[..., Any], store: Path) -> None:
+    raw = bytearray(store.read_bytes())
+    raw[4096:4200] = b"\xff" * 104
+    store.write_bytes(raw)
+    ran = tune("cache", "ls")
+    assert ran.code == 0 and "set aside" in ran.err
+    with closing(Database(store)) as database:
+        assert database.writable
