@@ -163,6 +163,13 @@ def test_one_slow_outlier_drops_nobody_since_minima_are_compared() -> None:
     assert states(result)["c"] == "live"
 
 
+def test_one_slow_outlier_of_the_best_saves_nobody_either() -> None:
+    bench = Bench()
+    result = play(bench, [1.0, 1.4, 1.0], [1.1, 1.4, 1.1], 1.7)
+    assert states(result)["c"] == "dropped"
+    assert bench.sampled("c") == 3
+
+
 def test_exactly_the_speed_factor_is_not_dropped() -> None:
     assert states(play(Bench(), 1.0, 1.0, 1.5))["c"] == "live"
     assert states(play(Bench(), 1.0, 1.0, 1.75, speed_factor=1.75))["c"] == "live"
