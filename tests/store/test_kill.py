@@ -24,7 +24,7 @@ def kill_at_random(folder: Path, kills: int) -> None:
         keys = [f"{number}-{each}" for each in range(200)]
         run = start(file, *keys, sample_s=0.0002, announce=True)
         with suppress(TimeoutExpired):
-            run.wait(timeout=random.uniform(0.0, 1.2))
+            run.wait(timeout=random.uniform(0.1, 2.0))
         run.send_signal(signal.SIGKILL)
         out, err = run.communicate()
         assert "Traceback" not in err, err
