@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Protocol
 
 import numpy as np
 from rooftune.device.client import Client
@@ -59,27 +60,39 @@ def _cpu_variants(profile: DeviceProfile, dtype: str) -> list[Variant]:
     return [Variant("chain", lanes, 12, 1, groups) for lanes in dict.fromkeys((min(native, 16), widest))]
 
 
-def probe_plain(client: Client, dtype: str, method: Method) -> tuple[float, Measured, Variant]:
-    """The best variant's operations a second, how it was measured, and which it was."""
-    return best_of([_Loop(client, dtype, v) for v in variants(client.profile, dtype)], client, method)
+class Loop(Protocol):
+    """Something to repeat: `ops` operations an iteration, `name` for people."""
+
+    ops: int
+    name: str
+
+    def sample(self, iterations: int) -> float:
+        """Device seconds of so many iterations."""
 
 
-def best_of(loops: list[_Loop], client: Client, method: Method) -> tuple[float, Measured, Variant]:
-    """Try each loop shortly, measure the fastest by the method."""
+def plain_loops(client: Client, dtype: str) -> list[VariantLoop]:
+    """The variants for this device, built."""
+    return [VariantLoop(client, dtype, variant) for variant in variants(client.profile, dtype)]
+
+
+def best_of(client: Client, loops: Sequence[Loop], method: Method) -> tuple[float, Measured, str]:
+    """Try each loop shortly, measure the fastest by the method: operations a second, how, and which."""
     with client.exclusive():
         tried = [(measure(loop.sample, TRIAL, start=16), loop) for loop in loops]
-        trial, loop = min(tried, key=lambda found: found[0].unit_s / found[1].variant.ops)
+        trial, loop = min(tried, key=lambda found: found[0].unit_s / found[1].ops)
         measured = measure(loop.sample, method, start=trial.work)
     # a short try may have met a quieter machine than the long measurement: a roof is the best ever seen
-    return loop.variant.ops / min(measured.unit_s, trial.unit_s), measured, loop.variant
+    return loop.ops / min(measured.unit_s, trial.unit_s), measured, loop.name
 
 
-class _Loop:
+class VariantLoop:
     """A variant ready to run on a device."""
 
     def __init__(self, client: Client, dtype: str, variant: Variant) -> None:
         self.client = client
         self.variant = variant
+        self.ops = variant.ops
+        self.name = f"{variant.kernel} {variant.lanes}x{variant.accumulators}"
         text = resources.files(__package__).joinpath("kernels/compute.cl").read_text()
         self.kernel = client.kernel(_defines(dtype, variant) + text, variant.kernel, ("-cl-mad-enable",))
         self.out = client.empty(variant.local * variant.groups * SIZE_BYTES[dtype])
@@ -87,6 +100,7 @@ class _Loop:
         self.numbers = (_NUMPY[dtype](0.999), _NUMPY[dtype](0.001))
 
     def sample(self, iterations: int) -> float:
+        """Device seconds of so many iterations."""
         self.kernel.set_args(self.out, *self.numbers, np.int32(iterations))
         return self.client.sample(self._run, 1)
 
@@ -109,6 +123,3 @@ def _defines(dtype: str, variant: Variant) -> str:
         "UNROLL": variant.unroll,
     }
     return "".join(f"#define {name} {value}\n" for name, value in lines.items())
-
-
-Progress = Callable[[str], object]

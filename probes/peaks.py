@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from rooftune.device.client import Client
-from rooftune.errors import MeasurementError
+from rooftune.errors import BuildError, MeasurementError, UnsupportedError
 
 from .prober import Prober
 from .result import ProbeResult, ProbeStore
@@ -91,7 +91,7 @@ def _try(probe: Any, problems: list[str]) -> ProbeResult | None:
     try:
         result: ProbeResult = probe()
         return result
-    except MeasurementError as error:
+    except (MeasurementError, BuildError, UnsupportedError) as error:
         problems.append(str(error))
         return None
 

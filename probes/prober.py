@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -16,6 +16,7 @@ from . import compute
 from .launch import LaunchMethod, probe_launch
 from .method import QUICK, Method, sensible
 from .result import VERSION, MemoryStore, ProbeResult, ProbeStore, now, probe_key
+from .units import probed_units, unit_loops
 
 DTYPES = ("f32", "f64", "f16", "bf16")
 # What no device of these years passes, and what none that works falls below.
@@ -63,19 +64,21 @@ class Prober:
 
         Plain f16 and bf16 are added up in f32, so their figures are f32's.
         """
-        dtype = known_name(dtype, DTYPES, "element type")
+        dtype = known_name(dtype, (*DTYPES, "tf32"), "element type")
         self._require(dtype, unit)
 
         def measured() -> ProbeResult:
             if _adds_in(dtype) != dtype and unit == "plain":
-                extra = {"same_as": _adds_in(dtype)}
+                extra: dict[str, Any] = {"same_as": _adds_in(dtype)}
                 same = self.compute(_adds_in(dtype))
                 return replace(same, samples=0, extra=extra, cached=False, previous=None)
-            if unit != "plain":
-                raise UnsupportedError(f"no probe for unit {unit}")
-            rate, found, variant = compute.probe_plain(self.client, dtype, self.method)
-            sensible(rate, *OPS_PER_S, f"the compute peak of {dtype}")
-            extra = {"variant": f"{variant.kernel} {variant.lanes}x{variant.accumulators}"}
+            client = self.client
+            loops: Sequence[compute.Loop] = (
+                compute.plain_loops(client, dtype) if unit == "plain" else unit_loops(client, dtype, unit)
+            )
+            rate, found, name = compute.best_of(client, loops, self.method)
+            sensible(rate, *OPS_PER_S, f"the compute peak of {dtype} ({unit})")
+            extra = {"variant": name}
             return _result("compute", rate, "ops/s", found.spread, found.samples, extra)
 
         return self._once("compute", {"dtype": dtype, "arithmetic": unit}, measured)
@@ -136,9 +139,10 @@ class Prober:
         return self._once("launch-overhead", {}, measured)
 
     def units(self) -> list[tuple[str, str]]:
-        """Every (element type, unit) the device can be asked for, plain ones first."""
+        """Every (element type, unit) the device can be asked for, plain ones first; tf32 is a type here."""
         profile = self.client.profile
-        return [(dtype, "plain") for dtype in DTYPES if dtype != "f64" or profile.has_f64]
+        plain = [(dtype, "plain") for dtype in DTYPES if dtype != "f64" or profile.has_f64]
+        return plain + probed_units(profile)
 
     def _require(self, dtype: str, unit: str) -> None:
         if (dtype, unit) not in self.units():

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rooftune.device.client import Client
-from rooftune.errors import MeasurementError, UsageError, WorkError
+from rooftune.errors import BuildError, MeasurementError, UnsupportedError, UsageError, WorkError
 
 from .bandwidth import ACCESSES, sweep_sets
 from .prober import DTYPES, Prober, available_bytes, known_name
@@ -58,7 +58,7 @@ def probe_device(
     for name, measure in asked:
         try:
             report.results.append(measure())
-        except MeasurementError as error:
+        except (MeasurementError, BuildError, UnsupportedError) as error:
             report.errors.append({"probe": name, "error": str(error)})
     return report
 
