@@ -44,9 +44,9 @@ def wgmma_16bit(name: str, n: int, elem: str, *, a_transposed: bool, b_transpose
 
 
 def wgmma_tf32(name: str, n: int, *, accumulate: bool = True) -> str:
-    """`name(acc, a0, a1, a2, a3, b)`: acc (+)= A · B of 64 × 8 by 8 × n in TF32.
+    """`name(acc, a, b)`: acc (+)= A · B of 64 × 8 by 8 × n in TF32.
 
-    A's fragment comes from four 32-bit registers, B through a descriptor of a k-contiguous tile.
+    A's fragment is an array of four 32-bit registers, B comes through a descriptor of a k-contiguous tile.
     Without `accumulate` the product replaces acc.
     """
     count = accumulator_count(n)
@@ -55,10 +55,8 @@ def wgmma_tf32(name: str, n: int, *, accumulate: bool = True) -> str:
         f"{MARK}wgmma.mma_async.sync.aligned.m64n{n}k8.f32.tf32.tf32 "
         f"{{{_placeholders(0, count)}}}, {{{fragment}}}, %{count + 4}, {int(accumulate)}, 1, 1;"
     )
-    inputs = '"r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b)'
-    return (
-        f'#define {name}(acc, a0, a1, a2, a3, b) asm volatile("{text}" : {_read_write(count)} : {inputs})\n'
-    )
+    inputs = ", ".join(f'"r"((a)[{i}])' for i in range(4)) + ', "l"(b)'
+    return f'#define {name}(acc, a, b) asm volatile("{text}" : {_read_write(count)} : {inputs})\n'
 
 
 def pin(name: str, count: int) -> str:

@@ -1,0 +1,253 @@
+// Shared by the 16-bit matrix kernels: how tiles of both operands come into shared memory, and how results
+// are rounded and stored.
+//
+// A stage holds 64 of k of both operands in rows of 128 bytes, 16-byte pieces swizzled as the copy engine
+// does it (piece c of row r lies at c ^ (r & 7)):
+//     operand contiguous along k:        one block, a row for each m (or n);
+//     operand contiguous along m (or n): blocks of 64 columns (8 KiB), a row for each k.
+// Both are read in place: no operand is transposed on its way.
+//
+// FEED says who fills the stages:
+//   FEED_BULK_PRODUCER   a warp of its own, through the copy engine; the grid is persistent
+//   FEED_COPY_PRODUCER   four warps of their own, with asynchronous 16-byte copies; persistent
+//   FEED_BULK_INLINE     one of the multiplying work-items, through the copy engine
+//   FEED_COPY_INLINE     all multiplying work-items in turn, with asynchronous 16-byte copies
+//
+// Needs BM BN STAGES FEED TILE_BAND LHS_K_CONTIGUOUS RHS_K_CONTIGUOUS PACK_PAIR and WORKERS, the number of
+// multiplying work-items.
+
+#define BK 64
+#define ROW_BYTES 128
+#define BLOCK_BYTES (64 * ROW_BYTES)
+#define LHS_BYTES (BM * ROW_BYTES)
+#define RHS_BYTES (BN * ROW_BYTES)
+#define STAGE_BYTES (LHS_BYTES + RHS_BYTES)
+
+#define HAS_PRODUCER (FEED == FEED_BULK_PRODUCER || FEED == FEED_COPY_PRODUCER)
+#define IS_BULK (FEED == FEED_BULK_PRODUCER || FEED == FEED_BULK_INLINE)
+#if FEED == FEED_BULK_PRODUCER
+#define PRODUCERS 32
+#elif FEED == FEED_COPY_PRODUCER
+#define PRODUCERS 128
+#else
+#define PRODUCERS 0
+#endif
+#define THREADS (WORKERS + PRODUCERS)
+
+// What one launch needs to know; strides in elements. With the copy engine `lhs` and `rhs` are tensor
+// maps and their batch strides are 1, or 0 for an operand that all products of that axis share.
+typedef struct {
+    uint m, n, k, tiles_m, tiles_n, inner_batches;
+    __global const uchar *lhs, *rhs;
+    long lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner;
+} Work;
+
+#if IS_BULK
+
+static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, uint k0, uint batch, uint thread)
+{
+    uint outer = batch / w.inner_batches, inner = batch % w.inner_batches;
+    uint lz = inner * (uint)w.lhs_inner, lw = outer * (uint)w.lhs_outer;
+    uint rz = inner * (uint)w.rhs_inner, rw = outer * (uint)w.rhs_outer;
+    barrier_expect_bytes(bar, STAGE_BYTES);
+#if LHS_K_CONTIGUOUS
+    copy_box(stage, w.lhs, k0, m0, lz, lw, bar);
+#else
+    #pragma unroll
+    for (uint i = 0; i < BM / 64; i++) copy_box(stage + i * BLOCK_BYTES, w.lhs, m0 + 64 * i, k0, lz, lw, bar);
+#endif
+#if RHS_K_CONTIGUOUS
+    copy_box(stage + LHS_BYTES, w.rhs, k0, n0, rz, rw, bar);
+#else
+    #pragma unroll
+    for (uint i = 0; i < BN / 64; i++)
+        copy_box(stage + LHS_BYTES + i * BLOCK_BYTES, w.rhs, n0 + 64 * i, k0, rz, rw, bar);
+#endif
+}
+
+#else
+
+// Rows of 128 bytes from `rows` x `cols` elements at `from`, beginning at (row0, col0); zeros outside.
+static inline void copy_rows(uint to, __global const uchar *from, long row_stride, uint row0, uint rows,
+                             uint col0, uint cols, uint count, uint thread, uint threads)
+{
+    uint chunk = thread % 8;
+    uint col = col0 + 8 * chunk;
+    uint valid = 2 * min((uint)max((int)(cols - col), 0), 8u);
+    #pragma unroll
+    for (uint i = 0; i < count * 8 / threads; i++) {
+        uint r = thread / 8 + i * (threads / 8);
+        uint bytes = row0 + r < rows ? valid : 0;
+        __global const uchar *p = bytes ? from + 2 * ((row0 + r) * row_stride + col) : from;
+        copy_16(to + r * ROW_BYTES + ((chunk ^ (r & 7)) << 4), p, bytes);
+    }
+}
+
+static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, uint k0, uint batch, uint thread)
+{
+    uint threads = PRODUCERS ? PRODUCERS : THREADS;
+    long outer = batch / w.inner_batches, inner = batch % w.inner_batches;
+    __global const uchar *lhs = w.lhs + 2 * (outer * w.lhs_outer + inner * w.lhs_inner);
+    __global const uchar *rhs = w.rhs + 2 * (outer * w.rhs_outer + inner * w.rhs_inner);
+#if LHS_K_CONTIGUOUS
+    copy_rows(stage, lhs, w.lhs_row, m0, w.m, k0, w.k, BM, thread, threads);
+#else
+    #pragma unroll
+    for (uint i = 0; i < BM / 64; i++)
+        copy_rows(stage + i * BLOCK_BYTES, lhs, w.lhs_row, k0, w.k, m0 + 64 * i, w.m, BK, thread, threads);
+#endif
+#if RHS_K_CONTIGUOUS
+    copy_rows(stage + LHS_BYTES, rhs, w.rhs_row, n0, w.n, k0, w.k, BN, thread, threads);
+#else
+    #pragma unroll
+    for (uint i = 0; i < BN / 64; i++)
+        copy_rows(stage + LHS_BYTES + i * BLOCK_BYTES, rhs, w.rhs_row, k0, w.k, n0 + 64 * i, w.n, BK, thread, threads);
+#endif
+}
+
+#endif
+
+#define LOCATE_TILE(index)                                                                                   \
+    uint batch = (index) / (tiles_m * tiles_n);                                                              \
+    uint2 tile = tile_of((index) % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);                        \
+    uint m0 = tile.x * BM, n0 = tile.y * BN
+
+// The producer's whole life, for every tile of this work-group. FEED_COPY_PRODUCER hands stages over LAG later
+// than their copies are issued: the copies are then complete.
+static inline void produce(Work w, uint base, uint full, uint empty, uint total, uint steps, uint producer)
+{
+    uint tiles_m = w.tiles_m, tiles_n = w.tiles_n, slot = 0, phase = 0;
+#if FEED == FEED_BULK_PRODUCER
+    if (producer > 0) return;
+    for (uint index = get_group_id(0); index < total; index += get_num_groups(0)) {
+        LOCATE_TILE(index);
+        for (uint step = 0; step < steps; step++) {
+            barrier_wait(empty + 8 * slot, phase ^ 1);
+            fill_stage(w, base + slot * STAGE_BYTES, full + 8 * slot, m0, n0, step * BK, batch, 0);
+            if (++slot == STAGES) { slot = 0; phase ^= 1; }
+        }
+    }
+#elif FEED == FEED_COPY_PRODUCER
+    uint issued = 0, handed = 0;
+    for (uint index = get_group_id(0); index < total; index += get_num_groups(0)) {
+        LOCATE_TILE(index);
+        for (uint step = 0; step < steps; step++) {
+            barrier_wait(empty + 8 * slot, phase ^ 1);
+            fill_stage(w, base + slot * STAGE_BYTES, 0, m0, n0, step * BK, batch, producer);
+            copies_commit();
+            if (issued >= LAG) {
+                COPIES_WAIT(LAG);
+                publish_to_async();
+                barrier_arrive(full + 8 * handed);
+                if (++handed == STAGES) handed = 0;
+            }
+            issued++;
+            if (++slot == STAGES) { slot = 0; phase ^= 1; }
+        }
+    }
+    COPIES_WAIT(0);
+    publish_to_async();
+    for (uint i = 0; i < min(issued, (uint)LAG); i++) {
+        barrier_arrive(full + 8 * handed);
+        if (++handed == STAGES) handed = 0;
+    }
+#endif
+}
+
+static inline void prepare_barriers(uint full, uint empty)
+{
+    if (get_local_id(0) == 0) {
+        for (uint i = 0; i < STAGES; i++) {
+            barrier_init(full + 8 * i, FEED == FEED_COPY_PRODUCER ? PRODUCERS : 1);
+            barrier_init(empty + 8 * i, WORKERS / 32);
+        }
+        barrier_init_done();
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// Inline feeding: FILL issues a stage's copies, FILL_DONE closes the batch, FILL_WAIT waits for the oldest stage.
+#if FEED == FEED_BULK_INLINE
+#define FILL(step, slot) \
+    if (thread == 0) fill_stage(work, base + (slot) * STAGE_BYTES, full + 8 * (slot), m0, n0, (step) * BK, batch, 0)
+#define FILL_DONE() converge_warp()
+#define FILL_WAIT(slot, phase) barrier_wait(full + 8 * (slot), phase)
+#elif FEED == FEED_COPY_INLINE
+#define FILL(step, slot) fill_stage(work, base + (slot) * STAGE_BYTES, 0, m0, n0, (step) * BK, batch, thread)
+#define FILL_DONE() copies_commit()
+#define FILL_WAIT(slot, phase) COPIES_WAIT(STAGES - 2)
+#endif
+
+// ---- results
+
+static inline uint exchange(uint value, uint mask)
+{
+    uint other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(other) : "r"(value), "r"(mask));
+    return other;
+}
+
+static inline uint pack_pair(float low, float high)
+{
+    uint pair;
+    asm(PACK_PAIR " %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+// Four lanes of a quad hold, of 32 columns, the pairs 2*lane + 8*i; afterwards each holds 8 columns in a row.
+static inline uint4 gather_columns(uint4 v, uint quad)
+{
+    uint x = exchange(quad & 1 ? v.x : v.y, 1), y = exchange(quad & 1 ? v.z : v.w, 1);
+    if (quad & 1) { v.x = x; v.z = y; } else { v.y = x; v.w = y; }
+    x = exchange(quad & 2 ? v.x : v.z, 2);
+    y = exchange(quad & 2 ? v.y : v.w, 2);
+    if (quad & 2) { v.x = x; v.y = y; } else { v.z = x; v.w = y; }
+    return v;
+}
+
+static inline void store_columns(__global ushort *row, uint col, uint n, uint4 v)
+{
+    if (col + 8 <= n) {
+        *(__global uint4 *)(row + col) = v;
+        return;
+    }
+    uint pairs[4] = {v.x, v.y, v.z, v.w};
+    #pragma unroll
+    for (uint e = 0; e < 8; e++)
+        if (col + e < n) row[col + e] = (ushort)(pairs[e / 2] >> (16 * (e % 2)));
+}
+
+static inline void store_pair(__global ushort *row, uint col, uint n, uint wide, uint pair)
+{
+    if (wide && col + 1 < n) {
+        *(__global uint *)(row + col) = pair;
+        return;
+    }
+    if (col < n) row[col] = (ushort)pair;
+    if (col + 1 < n) row[col + 1] = (ushort)(pair >> 16);
+}
+
+// ---- the kernel's arguments. Strides and offsets in elements of the operand, offset and rows of a map unused.
+#define MATMUL_ARGUMENTS \
+    __global const uchar *lhs, long lhs_offset, long lhs_row, long lhs_outer, long lhs_inner, \
+    __global const uchar *rhs, long rhs_offset, long rhs_row, long rhs_outer, long rhs_inner, \
+    __global ushort *out, long out_offset, long out_row, long out_outer, long out_inner, \
+    uint m, uint n, uint k, uint tiles_m, uint tiles_n, uint batches, uint inner_batches, uint wide_stores
+
+#define MATMUL_SETUP()                                                                                       \
+    __local uchar stages[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));                               \
+    __local ulong barriers[2 * STAGES];                                                                      \
+    uint base = shared_address(stages), full = shared_address(barriers), empty = full + 8 * STAGES;          \
+    uint thread = get_local_id(0), warp = thread / 32, lane = thread % 32;                                   \
+    uint steps = (k + BK - 1) / BK, total = tiles_m * tiles_n * batches;                                     \
+    Work work = {m, n, k, tiles_m, tiles_n, inner_batches, lhs + LHS_OFFSET, rhs + RHS_OFFSET,               \
+                 lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner};                              \
+    out += out_offset;                                                                                       \
+    prepare_barriers(full, empty)
+#if IS_BULK
+#define LHS_OFFSET 0
+#define RHS_OFFSET 0
+#else
+#define LHS_OFFSET 2 * lhs_offset
+#define RHS_OFFSET 2 * rhs_offset
+#endif
