@@ -156,6 +156,7 @@ static inline void produce(Work w, uint base, uint full, uint empty, uint total,
 
 static inline void prepare_barriers(uint full, uint empty)
 {
+#if FEED != FEED_COPY_INLINE
     if (get_local_id(0) == 0) {
         for (uint i = 0; i < STAGES; i++) {
             barrier_init(full + 8 * i, FEED == FEED_COPY_PRODUCER ? PRODUCERS : 1);
@@ -164,6 +165,7 @@ static inline void prepare_barriers(uint full, uint empty)
         barrier_init_done();
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+#endif
 }
 
 // Inline feeding: FILL issues a stage's copies, FILL_DONE closes the batch, FILL_WAIT waits for the oldest stage.

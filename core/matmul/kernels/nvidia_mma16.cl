@@ -4,7 +4,9 @@
 // registers and gathers its fragments from shared memory with ldmatrix, transposing on the way where the
 // operand is not contiguous along k.
 //
-// Defined by the build, besides what the shared part needs: WARP_M WARP_N and MMA, the instruction.
+// With K_PARTS 2 a stage is multiplied in two parts of k, in order, and refilling happens between them.
+//
+// Defined by the build, besides what the shared part needs: WARP_M WARP_N K_PARTS and MMA, the instruction.
 
 #define WARPS_N (BN / WARP_N)
 #define M_STEPS (WARP_M / 16)
@@ -57,8 +59,8 @@ static inline uint4 rhs_fragment(uint tile, uint n, uint kk, uint lane)
                  : "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])                                    \
                  : "r"((a).x), "r"((a).y), "r"((a).z), "r"((a).w), "r"(b0), "r"(b1))
 
-#define MULTIPLY_STAGE(stage)                                                                                \
-    _Pragma("unroll") for (uint kk = 0; kk < BK / 16; kk++) {                                                \
+#define MULTIPLY(stage, from, to)                                                                              \
+    _Pragma("unroll") for (uint kk = (from); kk < (to); kk++) {                                              \
         uint4 a[M_STEPS], b[N_STEPS / 2];                                                                    \
         _Pragma("unroll") for (uint i = 0; i < M_STEPS; i++)                                                 \
             a[i] = lhs_fragment((stage), warp_m * WARP_M + 16 * i, kk, lane);                                \
@@ -108,7 +110,7 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void matmul(MATMUL
         for (uint step = 0; step < steps; step++) {
             barrier_wait(full + 8 * slot, phase);
             converge_warp();
-            MULTIPLY_STAGE(base + slot * STAGE_BYTES)
+            MULTIPLY(base + slot * STAGE_BYTES, 0, BK / 16)
             converge_warp();
             if (lane == 0) barrier_arrive(empty + 8 * slot);
             if (++slot == STAGES) { slot = 0; phase ^= 1; }
@@ -127,9 +129,10 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void matmul(MATMUL
     for (uint step = 0; step < steps; step++) {
         FILL_WAIT(slot, phase);
         barrier(CLK_LOCAL_MEM_FENCE);
+        if (K_PARTS == 2) MULTIPLY(base + slot * STAGE_BYTES, 0, BK / 32)
         if (step + STAGES - 1 < steps) FILL(step + STAGES - 1, refill);
         FILL_DONE();
-        MULTIPLY_STAGE(base + slot * STAGE_BYTES)
+        MULTIPLY(base + slot * STAGE_BYTES, BK / 16 - BK / 16 / K_PARTS, BK / 16)
         if (++refill == STAGES) refill = 0;
         if (++slot == STAGES) { slot = 0; phase ^= 1; }
     }

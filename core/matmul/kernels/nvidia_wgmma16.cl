@@ -9,7 +9,9 @@
 // |lhs ||         | BM          are issued; inline feeding awaits each stage's products before the next.
 // +----++---------+
 //
-// Defined by the build, besides what the shared part needs: GROUPS_M GROUPS_N, and the macros PRODUCT, PIN.
+// With K_PARTS 2 a stage is multiplied in two parts of k, in order, and refilling happens between them.
+//
+// Defined by the build, besides what the shared part needs: GROUPS_M GROUPS_N K_PARTS, and the macros PRODUCT, PIN.
 
 #define PART_ROWS (BM / GROUPS_M)
 #define PART_COLS (BN / GROUPS_N)
@@ -30,13 +32,14 @@
 #define RHS_STEP 2048
 #endif
 
-// acc += the stage's product, issued and committed, not awaited. 64 rows (or columns) are 8 KiB further on.
-#define MULTIPLY_STAGE(stage)                                                                                \
+// acc += the product of the stage's k-steps `from` .. `to` of 16, issued and committed, not awaited.
+// 64 rows (or columns) are 8 KiB further on.
+#define MULTIPLY(stage, from, to)                                                                              \
     do {                                                                                                     \
         ulong lhs_ = tile_descriptor((stage) + part_m * M_STEPS * BLOCK_BYTES, LHS_LEADING, 1024);           \
         ulong rhs_ = tile_descriptor((stage) + LHS_BYTES + part_n * PART_COLS * ROW_BYTES, RHS_LEADING, 1024); \
         products_begin();                                                                                    \
-        _Pragma("unroll") for (uint kk = 0; kk < BK / 16; kk++)                                              \
+        _Pragma("unroll") for (uint kk = (from); kk < (to); kk++)                                              \
             _Pragma("unroll") for (uint i = 0; i < M_STEPS; i++)                                             \
                 PRODUCT(acc[i], lhs_ + ((i * BLOCK_BYTES + kk * LHS_STEP) >> 4), rhs_ + (kk * RHS_STEP >> 4)); \
         products_commit();                                                                                   \
@@ -97,7 +100,7 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void matmul(MATMUL
         uint previous = 0;
         for (uint step = 0; step < steps; step++) {
             barrier_wait(full + 8 * slot, phase);
-            MULTIPLY_STAGE(base + slot * STAGE_BYTES);
+            MULTIPLY(base + slot * STAGE_BYTES, 0, BK / 16);
             PRODUCTS_WAIT(1);
             if (step > 0 && lane == 0) barrier_arrive(empty + 8 * previous);
             previous = slot;
@@ -120,9 +123,10 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void matmul(MATMUL
         FILL_WAIT(slot, phase);
         if (FEED == FEED_COPY_INLINE) publish_to_async();
         barrier(CLK_LOCAL_MEM_FENCE);
-        MULTIPLY_STAGE(base + slot * STAGE_BYTES);
+        MULTIPLY(base + slot * STAGE_BYTES, 0, BK / 16 / K_PARTS);
         if (step + STAGES - 1 < steps) FILL(step + STAGES - 1, refill);
         FILL_DONE();
+        if (K_PARTS == 2) MULTIPLY(base + slot * STAGE_BYTES, BK / 32, BK / 16);
         PRODUCTS_WAIT(0);
         if (++refill == STAGES) refill = 0;
         if (++slot == STAGES) { slot = 0; phase ^= 1; }

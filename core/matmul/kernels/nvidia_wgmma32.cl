@@ -8,10 +8,10 @@
 //       +---------+                              of 32; one warp fills the stages through the copy engine,
 //       |   rhs   | 32   blocks 32 wide          the warp groups multiply. The grid is persistent.
 //       +---------+
-//  32   | tile    |      The copy engine rounds lhs to TF32 (nearest even). rhs is rounded here.
+//  32   | tile    |      The copy engine rounds operands to TF32 (nearest even) on their way.
 // +----+|         | BM
 // |lhs ||         |      SPLIT: every f32 is the sum of two TF32 parts, x = high + low. `low` of lhs was
-// +----++---------+      prepared in memory; of rhs it is made here. Three products, low.high + high.low +
+// +----++---------+      prepared in memory; rhs comes unrounded and is split here. Three products, low.high + high.low +
 //                        high.high, are added to f32 registers after every stage, because the matrix
 //                        unit's own additions round coarser than f32.
 //
@@ -178,13 +178,6 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
                                 low_x[kk][i][e] = round_tf32(as_uint(as_float(x[kk][i][e]) - as_float(high)));
                                 x[kk][i][e] = high;
                             }
-#else
-                    #pragma unroll
-                    for (uint kk = 0; kk < KK; kk++)
-                        #pragma unroll
-                        for (uint i = 0; i < N_STEPS; i++)
-                            #pragma unroll
-                            for (uint e = 0; e < 4; e++) x[kk][i][e] = ROUND_RHS(x[kk][i][e]);
 #endif
                     products_begin();
                     #pragma unroll

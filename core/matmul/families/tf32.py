@@ -1,0 +1,157 @@
+"""f32 on Hopper's warp-group products: TF32, and f32 accuracy by three TF32 products of split operands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...device.profile import DeviceProfile
+from ...errors import UnsupportedError
+from ..launch import KernelCall, LaunchPlan, Scratch, Slot
+from ..nvidia.operands import Lines, Steps, lhs_lines, out_args, rhs_lines, wide_stores
+from ..nvidia.ptx import PtxRewrite
+from ..nvidia.registers import pin, wgmma_tf32
+from ..nvidia.tensormap import MapType
+from ..nvidia.tiles import HOPPER, Extents, Tile, choose, shared_limit, stages_that_fit
+from ..problem import BatchWalk, Problem
+from .common import ceil_div, defines, kernel_text, round_up
+
+DEPTH = 32
+TILE_BAND = 16
+KERNELS = ("nvidia_common.cl", "nvidia_wgmma32.cl", "nvidia_split.cl", "nvidia_pack.cl")
+SPLIT_K = range(64, 65536 + 1)
+"""Where the error of split operands was measured to be no larger than that of a plain f32 product."""
+RHS_CHUNK = 256
+REPAIR_SIDE = 64
+PREPARE_GROUP = 256
+RANGE_BYTES = 8
+
+# Parts along n are warp groups: bn = 64 * parts_n * steps along n (1 or 2).
+TF32_TILES = {
+    "simple_tma": (
+        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.8), Tile(64, 128, 1, 2, 0.5), Tile(64, 64, 1, 1, 0.3),
+    ),
+    "simple_tma_multi_rows": (Tile(128, 256, 1, 2), Tile(64, 256, 1, 2, 0.5), Tile(64, 128, 1, 1, 0.3)),
+    "specialized_tma": (
+        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.8), Tile(64, 128, 1, 2, 0.5), Tile(64, 64, 1, 1, 0.3),
+    ),
+}
+SPLIT_TILES = {
+    "simple_tma_multi_rows": (Tile(64, 256, 1, 2), Tile(64, 128, 1, 1, 0.5)),
+    "specialized_tma": (Tile(128, 128, 1, 2), Tile(64, 128, 1, 2, 0.6), Tile(64, 64, 1, 1, 0.4)),
+}
+UNROLL = {"simple_tma": 1, "simple_tma_multi_rows": 1, "specialized_tma": 2}
+
+
+def plan_f32(
+    problem: Problem, profile: DeviceProfile, walk: BatchWalk, *, unit: str, variant: str,
+    tile: Tile | None = None,
+) -> LaunchPlan:
+    """Launches for f32 at precision "tf32" or "full". Raises UnsupportedError where that is not offered.
+
+    The producer warp fills the stages in every form; simple ones await each stage's products before the
+    next, multi_rows gives each warp group twice the columns of rhs.
+    """
+    if unit != "mma" or profile.capability != HOPPER:
+        raise UnsupportedError("f32 runs on warp-group products only (compute capability 9.0)")
+    if variant not in UNROLL:
+        raise UnsupportedError("f32 tiles for matrix units come through the copy engine only")
+    split = problem.precision == "full"
+    if split and variant not in SPLIT_TILES:
+        raise UnsupportedError("split operands are added up after every stage; no other form exists")
+    if split and problem.k not in SPLIT_K:
+        raise UnsupportedError(f"k is {problem.k}; split operands are as exact as f32 for 64 <= k <= 65536")
+    steps = Steps()
+    # Only operands along k serve as the shared operand, and only operands along n as fragments.
+    lhs = lhs_lines(problem, walk, steps, k_contiguous=True)
+    rhs = rhs_lines(problem, walk, steps, k_contiguous=False)
+    extents = Extents(problem.m, problem.n, problem.k, walk.count)
+    table = (SPLIT_TILES if split else TF32_TILES)[variant]
+    tile = tile or choose(table, extents, profile.compute_units, DEPTH)
+    unroll = 1 if split else UNROLL[variant]
+    if not split:
+        steps.calls.append(_multiply(problem, profile, walk, tile, unroll, lhs, lhs, rhs, split=False))
+        return steps.plan()
+    low, ranges = _prepare(problem, lhs, rhs, steps)
+    steps.calls.append(_multiply(problem, profile, walk, tile, unroll, lhs, low, rhs, split=True))
+    steps.calls.append(_repair(problem, walk, lhs, rhs, ranges))
+    return steps.plan()
+
+
+def _multiply(
+    problem: Problem, profile: DeviceProfile, walk: BatchWalk, tile: Tile, unroll: int,
+    lhs: Lines, low: Lines, rhs: Lines, *, split: bool,
+) -> KernelCall:
+    stage_bytes = (tile.bm * (2 if split else 1) + tile.bn) * DEPTH * 4
+    stages = stages_that_fit(stage_bytes, 8, shared_limit(profile))
+    tiles = (ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn))
+    groups = min(tiles[0] * tiles[1] * walk.count, profile.compute_units)
+    threads = 128 * tile.parts_n + 128
+    box = (DEPTH, tile.bm)
+    sizes = (problem.m, problem.n, problem.k, *tiles, walk.count, walk.extents[1])
+    prologue = (
+        wgmma_tf32("PRODUCT", tile.bm)
+        + wgmma_tf32("PRODUCT_FIRST", tile.bm, accumulate=False)
+        + pin("PIN", tile.bm // 2)
+    )
+    return KernelCall(
+        prologue + kernel_text("nvidia_common.cl", "nvidia_wgmma32.cl"),
+        "matmul",
+        defines(
+            BM=tile.bm, STAGES=stages, WARP_GROUPS=tile.parts_n, N_STEPS=tile.bn // (64 * tile.parts_n),
+            SPLIT=int(split), UNROLL=unroll, TILE_BAND=TILE_BAND,
+        ),
+        (groups * threads,), (threads,),
+        (
+            lhs.tensor_map(MapType.TF32, box), low.tensor_map(MapType.TF32, box), *lhs.batch_factors,
+            rhs.tensor_map(MapType.F32 if split else MapType.TF32, (DEPTH, DEPTH)), *rhs.batch_factors,
+            Slot.OUT, *out_args(problem, walk), *(np.uint32(x) for x in sizes), wide_stores(problem, walk),
+        ),
+        PtxRewrite(entry_directives=(".minnctapersm 1",)),
+    )
+
+
+def _prepare(
+    problem: Problem, lhs: Lines, rhs: Lines, steps: Steps
+) -> tuple[Lines, tuple[Scratch, Scratch]]:
+    """The low parts of lhs, and the ranges of lhs's rows and rhs's columns."""
+    m, n, k = problem.m, problem.n, problem.k
+    (lhs_outer, lhs_inner), (rhs_outer, rhs_inner) = lhs.matrices, rhs.matrices
+    pitch = round_up(k, 4)
+    rows, rhs_count, chunks = lhs_outer * lhs_inner * m, rhs_outer * rhs_inner, ceil_div(k, RHS_CHUNK)
+    low = steps.scratch(rows * pitch * 4)
+    ranges = (steps.scratch(rows * RANGE_BYTES), steps.scratch(rhs_count * chunks * n * RANGE_BYTES))
+    column_groups = ceil_div(n, 64)
+    groups = rows + column_groups * chunks * rhs_count
+    steps.calls.append(
+        KernelCall(
+            kernel_text("nvidia_split.cl"), "prepare", defines(RHS_CHUNK=RHS_CHUNK),
+            (groups * PREPARE_GROUP,), (PREPARE_GROUP,),
+            (
+                lhs.source, *lhs.stride_args(), np.uint32(lhs_inner),
+                rhs.source, *rhs.stride_args(), np.uint32(rhs_inner), low, *ranges,
+                *(np.uint32(x) for x in (m, n, k, pitch, rows, column_groups, chunks)),
+            ),
+        )
+    )
+    lines = Lines(
+        low, lhs.elem, True, k, m, 0, pitch, lhs_inner * m * pitch if lhs.outer else 0,
+        m * pitch if lhs.inner else 0, lhs.extents,
+    )
+    return lines, ranges
+
+
+def _repair(
+    problem: Problem, walk: BatchWalk, lhs: Lines, rhs: Lines, ranges: tuple[Scratch, Scratch]
+) -> KernelCall:
+    chunks = ceil_div(problem.k, RHS_CHUNK)
+    tiles = (ceil_div(problem.n, REPAIR_SIDE), ceil_div(problem.m, REPAIR_SIDE), walk.count)
+    sizes = (problem.m, problem.n, problem.k, chunks, walk.extents[1])
+    return KernelCall(
+        kernel_text("nvidia_split.cl"), "repair", defines(RHS_CHUNK=RHS_CHUNK),
+        (tiles[0] * PREPARE_GROUP, tiles[1], tiles[2]), (PREPARE_GROUP, 1, 1),
+        (
+            lhs.source, *lhs.stride_args(), *(np.uint32(x) for x in lhs.matrices),
+            rhs.source, *rhs.stride_args(), *(np.uint32(x) for x in rhs.matrices),
+            Slot.OUT, *out_args(problem, walk), *ranges, *(np.uint32(x) for x in sizes),
+        ),
+    )

@@ -1,0 +1,236 @@
+"""rooftune's kernels against cuBLAS (through PyTorch) on one NVIDIA GPU, in one process, on the same data.
+
+    python tests/benchmarks/gpu_peers.py --suite must --json results.json
+
+Every figure is a median of device times: ours from OpenCL profiling events, cuBLAS's from CUDA events around
+one product and, where a product is short, from a CUDA graph of 50 of them. An event window holds the launch
+itself, a graph hardly any of it, so the window of an empty kernel is printed first. Errors are relative
+Frobenius norms against float64 over sampled rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from math import exp, log
+
+import numpy as np
+import torch
+from rooftune.device.client import Client
+from rooftune.errors import UnsupportedError
+from rooftune.matmul.candidates import CANDIDATES
+from rooftune.matmul.executor import prepare
+from rooftune.matmul.launch import LaunchPlan
+from rooftune.matmul.problem import Elem, Problem, Shape
+
+TORCH = {Elem.F16: torch.float16, Elem.BF16: torch.bfloat16, Elem.F32: torch.float32}
+SHORT_S = 200e-6
+ROWS = 64
+EMPTY = "__kernel void empty(__global uint *p) { if (get_global_size(0) == 7) p[0] = 1; }"
+TYPES = {
+    "f16": (Elem.F16, "full"), "bf16": (Elem.BF16, "full"), "tf32": (Elem.F32, "tf32"), "f32": (Elem.F32, "full"),
+}
+MUST = {
+    "f16": "1024 2048 4096 8192 4096T 4096t 4096tT 1000 1023 4001x4099x4103 16x8192x8192 1x8192x8192",
+    "bf16": "1024 2048 4096 8192 4096T 4096t 4096tT 1000 1023 4001x4099x4103",
+    "tf32": "1024 2048 4096 8192 1000 1023 4001x4099x4103",
+    "f32": "1024 1000 1023 2048 4096 8192 4001x4099x4103 1x8192x8192",
+}
+MIXED = (
+    "256 384 512 640 768 896 1024 1152 1536 1792 2048 2560 3072 3584 4096 5120 6144 "
+    "128x4096x4096 4096x128x4096 4096x4096x128 64x8192x1024 8192x64x1024 512x512x8192 2048x2048x512 1024x4096x1024 "
+    "16x4096x4096 32x8192x2048 1000 1500 3000 777 1111 2049 4000x1000x2000 511x1025x2047 "
+    "1024T 2048T 4096t 3072tT 1x4096x4096 4096x1x4096"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One shape of one type: seconds, and errors relative to float64."""
+
+    type: str
+    shape: str
+    candidate: str
+    ours_s: float
+    cublas_s: float
+    cublas_graph_s: float | None
+    ours_error: float
+    cublas_error: float
+
+    @property
+    def peer_s(self) -> float:
+        return self.cublas_s if self.cublas_graph_s is None else min(self.cublas_s, self.cublas_graph_s)
+
+
+def event_seconds(run: Callable[[], object], count: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(count):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) * 1e-3 / count
+
+
+def cublas_times(run: Callable[[], object]) -> tuple[float, float | None]:
+    """Median seconds of one product between two events, and inside a graph of 50 where it is short."""
+    for _ in range(5):
+        run()
+    torch.cuda.synchronize()
+    single = statistics.median(event_seconds(run, 1) for _ in range(20))
+    if single >= SHORT_S:
+        return single, None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(50):
+            run()
+    graph.replay()
+    return single, statistics.median(event_seconds(graph.replay, 1) / 50 for _ in range(10))
+
+
+def our_time(client: Client, run: Callable[[], object], samples: int = 15) -> float:
+    """Median device seconds of one execution, each sample at least 100 µs of them."""
+    for _ in range(3):
+        run()
+    once = client.sample(run)
+    repeats = max(1, min(64, round(100e-6 / once)))
+    for _ in range(2):
+        client.sample(run, repeats)
+    return statistics.median(client.sample(run, repeats) for _ in range(samples))
+
+
+def error(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
+    rows = torch.randint(0, a.shape[0], (min(ROWS, a.shape[0]),), device="cuda")
+    want = a[rows].double() @ b.double()
+    return ((got[rows].double() - want).norm() / want.norm()).item()
+
+
+def host_bytes(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.contiguous().cpu().view(torch.uint8).numpy()
+
+
+class Case:
+    """One shape's operands, for both sides."""
+
+    def __init__(self, client: Client, shape: Shape, elem: Elem, precision: str) -> None:
+        self.client, self.elem = client, elem
+        self.problem = shape.problem(elem, precision=precision)
+        m, n, k = self.problem.m, self.problem.n, self.problem.k
+        stored = {True: lambda r, c: torch.randn(c, r, device="cuda"), False: lambda r, c: torch.randn(r, c, device="cuda")}
+        a, b = stored[shape.lhs_transposed](m, k).to(TORCH[elem]), stored[shape.rhs_transposed](k, n).to(TORCH[elem])
+        self.lhs, self.rhs = client.upload(host_bytes(a).reshape(-1)), client.upload(host_bytes(b).reshape(-1))
+        self.a, self.b = a.T if shape.lhs_transposed else a, b.T if shape.rhs_transposed else b
+        self.c = torch.empty(m, n, device="cuda", dtype=TORCH[elem])
+        self.out = client.empty(m * n * elem.size_bytes)
+
+    def cublas(self) -> object:
+        return torch.mm(self.a, self.b, out=self.c)
+
+    def runner(self, plan: LaunchPlan) -> Callable[[], object]:
+        return prepare(self.client, plan).bind(self.lhs, self.rhs, self.out).enqueue
+
+    def our_error(self, run: Callable[[], object]) -> float:
+        self.client.upload(b"")
+        run()
+        self.client.sync()
+        raw = np.frombuffer(self.client.download(self.out, self.c.numel() * self.elem.size_bytes), np.uint8).copy()
+        got = torch.from_numpy(raw).view(TORCH[self.elem]).reshape(self.c.shape).cuda()
+        return error(got, self.a, self.b)
+
+
+def contenders(problem: Problem, client: Client, names: list[str]) -> Iterator[tuple[str, LaunchPlan]]:
+    for candidate in CANDIDATES:
+        if names and not any(part in candidate.name for part in names):
+            continue
+        try:
+            yield candidate.name, candidate.plan(problem, client.profile)
+        except UnsupportedError:
+            continue
+
+
+def measure(client: Client, kind: str, text: str, names: list[str]) -> Row | None:
+    elem, precision = TYPES[kind]
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    case = Case(client, Shape.parse(text), elem, precision)
+    best: tuple[float, str, Callable[[], object]] | None = None
+    for name, plan in contenders(case.problem, client, names):
+        try:
+            run = case.runner(plan)
+            rough = client.sample(run)
+            if best is not None and rough > 3 * best[0]:
+                continue
+            seconds = our_time(client, run)
+        except Exception as problem:
+            print(f"  {name}: {type(problem).__name__}: {str(problem)[:200]}", file=sys.stderr)
+            continue
+        if best is None or seconds < best[0]:
+            best = (seconds, name, run)
+    if best is None:
+        return None
+    single, graph = cublas_times(case.cublas)
+    again = our_time(client, best[2])  # next to the peer's measurement, on the same warm device
+    return Row(
+        kind, text, best[1], min(best[0], again), single, graph, case.our_error(best[2]),
+        error(case.c, case.a, case.b),
+    )
+
+
+def empty_window(client: Client) -> float:
+    kernel = client.kernel(EMPTY, "empty")
+    kernel.set_args(client.empty(4))
+    return our_time(client, lambda: client.enqueue(kernel, (32,), (32,)), 30)
+
+
+def operations(row: Row) -> float:
+    shape = Shape.parse(row.shape)
+    return 2 * shape.m * shape.n * shape.k
+
+
+def line(row: Row) -> str:
+    graph = f"{row.cublas_graph_s * 1e6:9.1f}" if row.cublas_graph_s else " " * 9
+    return (
+        f"{row.type:5} {row.shape:16} {row.ours_s * 1e6:9.1f} {row.cublas_s * 1e6:9.1f} {graph} "
+        f"{row.cublas_s / row.ours_s:6.2f} {row.peer_s / row.ours_s:6.2f} {operations(row) / row.ours_s * 1e-12:7.1f} "
+        f"{row.ours_error:8.1e} {row.cublas_error:8.1e}  {row.candidate}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--suite", choices=["must", "mixed"], default="must")
+    parser.add_argument("--types", nargs="+", choices=list(TYPES), default=list(TYPES))
+    parser.add_argument("--shapes", nargs="+", help="instead of the suite's")
+    parser.add_argument("--candidates", nargs="+", default=[], help="parts of names; all candidates if none")
+    parser.add_argument("--json", help="file for all figures")
+    options = parser.parse_args()
+    client = Client()
+    torch.manual_seed(0)
+    window = empty_window(client)
+    print(f"{client.device_name}, driver {client.profile.driver}, {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime())}")
+    print(f"window of an empty kernel: {window * 1e6:.2f} µs; times in µs; ratios are cuBLAS time / ours")
+    print("type  shape                 ours    cuBLAS  in graph  ratio /graph  TFLOP/s    error   cuBLAS  candidate")
+    rows = []
+    for kind in options.types:
+        for text in options.shapes or (MUST[kind] if options.suite == "must" else MIXED).split():
+            row = measure(client, kind, text, options.candidates)
+            if row is None:
+                print(f"{kind:5} {text:16} no candidate ran")
+                continue
+            rows.append(row)
+            print(line(row), flush=True)
+        mean = [log(r.cublas_s / r.ours_s) for r in rows if r.type == kind]
+        if mean:
+            print(f"{kind}: geometric mean of cuBLAS / ours over {len(mean)} shapes: {exp(sum(mean) / len(mean)):.3f}")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"device": client.device_name, "driver": client.profile.driver, "empty_window_s": window,
+                       "rows": [asdict(row) for row in rows]}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
