@@ -33,7 +33,10 @@ SHORT_S = 200e-6
 ROWS = 64
 EMPTY = "__kernel void empty(__global uint *p) { if (get_global_size(0) == 7) p[0] = 1; }"
 TYPES = {
-    "f16": (Elem.F16, "full"), "bf16": (Elem.BF16, "full"), "tf32": (Elem.F32, "tf32"), "f32": (Elem.F32, "full"),
+    "f16": (Elem.F16, "full"),
+    "bf16": (Elem.BF16, "full"),
+    "tf32": (Elem.F32, "tf32"),
+    "f32": (Elem.F32, "full"),
 }
 MUST = {
     "f16": "1024 2048 4096 8192 4096T 4096t 4096tT 1000 1023 4001x4099x4103 16x8192x8192 1x8192x8192",
@@ -41,9 +44,13 @@ MUST = {
     "tf32": "1024 2048 4096 8192 1000 1023 4001x4099x4103",
     "f32": "1024 1000 1023 2048 4096 8192 4001x4099x4103 1x8192x8192",
 }
+HEADING = (
+    "type  shape                 ours    cuBLAS  in graph  ratio /graph TFLOP/s    error   cuBLAS  candidate"
+)
 MIXED = (
     "256 384 512 640 768 896 1024 1152 1536 1792 2048 2560 3072 3584 4096 5120 6144 "
-    "128x4096x4096 4096x128x4096 4096x4096x128 64x8192x1024 8192x64x1024 512x512x8192 2048x2048x512 1024x4096x1024 "
+    "128x4096x4096 4096x128x4096 4096x4096x128 64x8192x1024 8192x64x1024 512x512x8192 2048x2048x512 "
+    "1024x4096x1024 "
     "16x4096x4096 32x8192x2048 1000 1500 3000 777 1111 2049 4000x1000x2000 511x1025x2047 "
     "1024T 2048T 4096t 3072tT 1x4096x4096 4096x1x4096"
 )
@@ -121,12 +128,15 @@ class Case:
         self.client, self.elem = client, elem
         self.problem = shape.problem(elem, precision=precision)
         m, n, k = self.problem.m, self.problem.n, self.problem.k
-        stored = {True: lambda r, c: torch.randn(c, r, device="cuda"), False: lambda r, c: torch.randn(r, c, device="cuda")}
-        a, b = stored[shape.lhs_transposed](m, k).to(TORCH[elem]), stored[shape.rhs_transposed](k, n).to(TORCH[elem])
-        self.lhs, self.rhs = client.upload(host_bytes(a).reshape(-1)), client.upload(host_bytes(b).reshape(-1))
-        self.a, self.b = a.T if shape.lhs_transposed else a, b.T if shape.rhs_transposed else b
+        self.a, self.lhs = self._operand(m, k, shape.lhs_transposed)
+        self.b, self.rhs = self._operand(k, n, shape.rhs_transposed)
         self.c = torch.empty(m, n, device="cuda", dtype=TORCH[elem])
         self.out = client.empty(m * n * elem.size_bytes)
+
+    def _operand(self, rows: int, cols: int, transposed: bool) -> tuple[torch.Tensor, object]:
+        shape = (cols, rows) if transposed else (rows, cols)
+        stored = torch.randn(*shape, device="cuda").to(TORCH[self.elem])
+        return stored.T if transposed else stored, self.client.upload(host_bytes(stored).reshape(-1))
 
     def cublas(self) -> object:
         return torch.mm(self.a, self.b, out=self.c)
@@ -135,11 +145,11 @@ class Case:
         return prepare(self.client, plan).bind(self.lhs, self.rhs, self.out).enqueue
 
     def our_error(self, run: Callable[[], object]) -> float:
-        self.client.upload(b"")
         run()
         self.client.sync()
-        raw = np.frombuffer(self.client.download(self.out, self.c.numel() * self.elem.size_bytes), np.uint8).copy()
-        got = torch.from_numpy(raw).view(TORCH[self.elem]).reshape(self.c.shape).cuda()
+        raw = self.client.download(self.out, self.c.numel() * self.elem.size_bytes)
+        values = torch.from_numpy(np.frombuffer(raw, np.uint8).copy()).view(TORCH[self.elem])
+        got = values.reshape(self.c.shape).cuda()
         return error(got, self.a, self.b)
 
 
@@ -182,7 +192,8 @@ def measure(client: Client, kind: str, text: str, names: list[str]) -> Row | Non
 
 def empty_window(client: Client) -> float:
     kernel = client.kernel(EMPTY, "empty")
-    kernel.set_args(client.empty(4))
+    buffer = client.empty(4)
+    kernel.set_args(buffer)
     return our_time(client, lambda: client.enqueue(kernel, (32,), (32,)), 30)
 
 
@@ -193,11 +204,11 @@ def operations(row: Row) -> float:
 
 def line(row: Row) -> str:
     graph = f"{row.cublas_graph_s * 1e6:9.1f}" if row.cublas_graph_s else " " * 9
-    return (
-        f"{row.type:5} {row.shape:16} {row.ours_s * 1e6:9.1f} {row.cublas_s * 1e6:9.1f} {graph} "
-        f"{row.cublas_s / row.ours_s:6.2f} {row.peer_s / row.ours_s:6.2f} {operations(row) / row.ours_s * 1e-12:7.1f} "
-        f"{row.ours_error:8.1e} {row.cublas_error:8.1e}  {row.candidate}"
-    )
+    ratios = f"{row.cublas_s / row.ours_s:6.2f} {row.peer_s / row.ours_s:6.2f}"
+    errors = f"{row.ours_error:8.1e} {row.cublas_error:8.1e}"
+    rate = operations(row) / row.ours_s * 1e-12
+    times = f"{row.ours_s * 1e6:9.1f} {row.cublas_s * 1e6:9.1f} {graph}"
+    return f"{row.type:5} {row.shape:16} {times} {ratios} {rate:7.1f} {errors}  {row.candidate}"
 
 
 def main() -> None:
@@ -211,9 +222,10 @@ def main() -> None:
     client = Client()
     torch.manual_seed(0)
     window = empty_window(client)
-    print(f"{client.device_name}, driver {client.profile.driver}, {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime())}")
+    now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
+    print(f"{client.device_name}, driver {client.profile.driver}, {now}")
     print(f"window of an empty kernel: {window * 1e6:.2f} µs; times in µs; ratios are cuBLAS time / ours")
-    print("type  shape                 ours    cuBLAS  in graph  ratio /graph  TFLOP/s    error   cuBLAS  candidate")
+    print(HEADING)
     rows = []
     for kind in options.types:
         for text in options.shapes or (MUST[kind] if options.suite == "must" else MIXED).split():
@@ -223,13 +235,20 @@ def main() -> None:
                 continue
             rows.append(row)
             print(line(row), flush=True)
-        mean = [log(r.cublas_s / r.ours_s) for r in rows if r.type == kind]
-        if mean:
-            print(f"{kind}: geometric mean of cuBLAS / ours over {len(mean)} shapes: {exp(sum(mean) / len(mean)):.3f}")
+        ratios = [log(row.peer_s / row.ours_s) for row in rows if row.type == kind]
+        if ratios:
+            mean = exp(sum(ratios) / len(ratios))
+            print(f"{kind}: geometric mean of cuBLAS / ours over {len(ratios)} shapes: {mean:.3f}")
     if options.json:
+        record = {
+            "device": client.device_name,
+            "driver": client.profile.driver,
+            "at": now,
+            "empty_window_s": window,
+            "rows": [asdict(row) for row in rows],
+        }
         with open(options.json, "w") as file:
-            json.dump({"device": client.device_name, "driver": client.profile.driver, "empty_window_s": window,
-                       "rows": [asdict(row) for row in rows]}, file, indent=1)
+            json.dump(record, file, indent=1)
 
 
 if __name__ == "__main__":

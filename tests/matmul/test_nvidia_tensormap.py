@@ -79,7 +79,10 @@ def test_a_misaligned_address_is_unsupported():
 
 def driver_encoding(made: TensorMap, address: int) -> bytes:
     driver = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
     assert driver.cuInit(0) == 0
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxSetCurrent(context) == 0
     rank = len(made.extents)
     raw = (ctypes.c_uint8 * 256)()
     aligned = (ctypes.addressof(raw) + 63) & ~63

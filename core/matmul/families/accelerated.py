@@ -209,7 +209,7 @@ def _options(
         if warp_groups
         else (
             *defines(WARP_M=tile.bm // tile.parts_m, WARP_N=tile.bn // tile.parts_n, WORKERS=32 * tile.parts),
-            f'-DMMA="mma.sync.aligned.m16n8k16.row.col.f32.{elem}.{elem}.f32"',
+            f"-DMMA=mma.sync.aligned.m16n8k16.row.col.f32.{elem}.{elem}.f32",
         )
     )
     return (
@@ -220,7 +220,7 @@ def _options(
             LHS_K_CONTIGUOUS=int(lhs.k_contiguous), RHS_K_CONTIGUOUS=int(rhs.k_contiguous),
         ),
         *parts,
-        f'-DPACK_PAIR="cvt.rn.{elem}x2.f32"',
+        f"-DPACK_PAIR=cvt.rn.{elem}x2.f32",
     )
 
 

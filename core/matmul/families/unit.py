@@ -10,6 +10,7 @@ from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import Arg, KernelCall, LaunchPlan, Scratch
 from ..problem import Elem, Problem
+from . import simt
 from .common import (
     accumulator_bytes,
     ceil_div,
@@ -21,7 +22,8 @@ from .common import (
     type_options,
 )
 
-KERNELS = ("prelude.cl", "unit.cl")
+KERNELS = ("prelude.cl", "unit.cl", *simt.KERNELS)
+TEXTS = ("prelude.cl", "unit.cl")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def multiply_call(
     options = defines(TX=t.tx, TY=t.ty, TM=t.rows, TN=t.cols, BK=t.depth, STAGES=stages, SLICES=slices)
     extra: tuple[Arg, ...] = (Scratch(0), np.int32(depth)) if slices > 1 else ()
     return KernelCall(
-        kernel_text(*KERNELS),
+        kernel_text(*TEXTS),
         "unit",
         type_options(problem) + stride_options(problem) + options,
         (groups[0] * t.tx, groups[1] * t.ty, groups[2]),
@@ -90,7 +92,12 @@ def multiply_call(
 def plan(
     problem: Problem, profile: DeviceProfile, *, size: str, stages: int, tiles: UnitTile | None = None
 ) -> LaunchPlan:
-    """One launch. `size` "max" or "min", `stages` 1 (simple) or 2 (double). Raises UnsupportedError."""
+    """One launch. `size` "max" or "min", `stages` 1 (simple) or 2 (double). Raises UnsupportedError.
+
+    f32 on NVIDIA's Hopper goes through its copy engine instead (simt.py), which may repack operands first.
+    """
+    if tiles is None and simt.usable(problem, profile):
+        return simt.plan(problem, profile, size=size, stages=stages)
     t = tiles or tile(problem, profile, size, stages)
     if t.tx * t.ty > profile.max_work_group:
         raise UnsupportedError(f"{t.tx * t.ty} work-items a group; at most {profile.max_work_group} here")

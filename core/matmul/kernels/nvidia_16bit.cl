@@ -192,7 +192,7 @@ static inline uint exchange(uint value, uint mask)
 static inline uint pack_pair(float low, float high)
 {
     uint pair;
-    asm(PACK_PAIR " %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    asm(TEXT(PACK_PAIR) " %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
 

@@ -2,6 +2,10 @@
 // warp-group fences. Shared-memory addresses are 32-bit numbers. An instruction that starts with //@
 // is hidden from the front end and uncovered in the program's PTX text.
 
+// A macro's value as a string, for instruction names that the build defines.
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
 static inline uint shared_address(__local void *p) { return (uint)(ulong)p; }
 
 // ---- transaction barriers

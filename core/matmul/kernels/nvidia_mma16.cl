@@ -55,7 +55,7 @@ static inline uint4 rhs_fragment(uint tile, uint n, uint kk, uint lane)
 }
 
 #define PRODUCT(d, a, b0, b1)                                                                                \
-    asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                      \
+    asm volatile(TEXT(MMA) " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                \
                  : "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])                                    \
                  : "r"((a).x), "r"((a).y), "r"((a).z), "r"((a).w), "r"(b0), "r"(b1))
 
