@@ -321,6 +321,11 @@ def _list_lines(
             f"{item.id[:SHORT_ID]} {fit(key_text(item.key), 22):22} {fit(winner, 20):20} {time:>8} {roof:>4} "
             f"{age_text(item.entry.at):>4} {origin}{_remark(item)}"
         )
+    remarks = {_remark(item) for item in stored}
+    if " *" in remarks:
+        yield "* made for another list of candidates than today's"
+    if " !" in remarks:
+        yield "! its winner was found to be faulty; the key will be tuned again"
 
 
 def _remark(item: StoredDecision) -> str:

@@ -5,6 +5,7 @@ The one module of core that knows the probes.
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 import threading
@@ -220,4 +221,5 @@ def default_session() -> Session:
     with _default_lock:
         if _default is None:
             _default = Session()
+            atexit.register(_default.close, f"calls from {Path((sys.argv or [''])[0]).name or 'Python'}")
         return _default

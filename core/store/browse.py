@@ -278,7 +278,7 @@ def copy_environment(config: Config, source: str, target: str, cwd: Path | None 
         with closing(connect(origin, "ro", BUSY_S)) as old, closing(connect(temporary, "rwc", BUSY_S)) as new:
             old.backup(new)
             new.execute("PRAGMA journal_mode = DELETE")
-        os.link(temporary, path)
+        _rename_to_new(temporary, path)
     except FileExistsError:
         raise UsageError(f"there is an environment '{path.stem}' already") from None
     except (sqlite3.Error, OSError) as error:
@@ -287,6 +287,18 @@ def copy_environment(config: Config, source: str, target: str, cwd: Path | None 
         with suppress(OSError):
             temporary.unlink()
     return path
+
+
+def _rename_to_new(source: Path, target: Path) -> None:
+    """Give a file a name that must not be taken. FileExistsError when it is."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if target.exists():
+            raise FileExistsError(target) from None
+        os.rename(source, target)
 
 
 def _stored(entry: Entry, sound: bool, checksums: Mapping[str, str]) -> StoredDecision:

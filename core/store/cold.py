@@ -28,8 +28,15 @@ class ColdDecisions:
         return []
 
     def save(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str,
-        decision_json: Mapping[str, Any], *, began_at_row_version: int | None,
+        self,
+        tuner: str,
+        level: str,
+        device_id: str,
+        checksum: str,
+        key_json: str,
+        decision_json: Mapping[str, Any],
+        *,
+        began_at_row_version: int | None,
     ) -> dict[str, Any]:
         place = (tuner, level, device_id, checksum, key_json)
         self._fresh.add(place)

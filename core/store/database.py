@@ -145,6 +145,16 @@ class Database:
             self._memory[place] = replace(entry, version=next(self._memory_versions))
             return self._memory[place]
 
+    def at_key(self, namespace: str, key: str) -> list[Entry]:
+        """All sound entries for a key, whatever their checksum, oldest first."""
+        rows: list[tuple[Any, ...]] = []
+        with self._lock:
+            rows = self._read(lambda connection: _select_key(connection, namespace, key), rows)
+            found = {entry.checksum: entry for row in rows if (entry := self._sound(row)) is not None}
+            held = [entry for place, entry in self._memory.items() if place[:2] == (namespace, key)]
+        found |= {entry.checksum: entry for entry in held}
+        return sorted(found.values(), key=lambda entry: entry.version)
+
     def find(self, prefix: str = "") -> list[Entry]:
         """All sound entries whose namespace is `prefix` or below it, oldest first."""
         return [entry for entry, sound in self.scan(prefix) if sound]
@@ -405,18 +415,14 @@ class Database:
 
     def _ours_or_substitute(self, path: Path) -> Path | None:
         """A path that holds our file or none. A foreign file is left alone, byte for byte."""
-        if read_header(path).kind is not FileKind.FOREIGN:
+        header = read_header(path)
+        if header.kind is not FileKind.FOREIGN:
             return path
         other = substitute_for(path)
         if not self._substitute or other == path or read_header(other).kind is FileKind.FOREIGN:
-            self._give_up(
-                f"{path} is not a store of rooftune (or its first bytes are damaged) and is left alone"
-            )
+            self._give_up(f"{path} {header.why} and is left alone")
             return None
-        self.say(
-            f"{path} is not a store of rooftune (or its first bytes are damaged) and is left alone; "
-            f"{other.name} beside it is used instead"
-        )
+        self.say(f"{path} {header.why} and is left alone; {other.name} beside it is used instead")
         return other
 
     def _open_ours(self, path: Path, thorough: bool = False) -> bool:
@@ -521,6 +527,12 @@ def _select(connection: sqlite3.Connection, place: tuple[str, str, str]) -> tupl
         f"SELECT {_COLUMNS} FROM entries WHERE namespace = ? AND key = ? AND checksum = ?", place
     ).fetchone()
     return row
+
+
+def _select_key(connection: sqlite3.Connection, namespace: str, key: str) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        f"SELECT {_COLUMNS} FROM entries WHERE namespace = ? AND key = ?", (namespace, key)
+    ).fetchall()
 
 
 def _select_below(connection: sqlite3.Connection, prefix: str) -> list[tuple[Any, ...]]:

@@ -28,26 +28,28 @@ class FileKind(Enum):
 
 @dataclass(frozen=True)
 class Header:
-    """What a file is; `schema` is the user_version of one of ours."""
+    """What a file is; `schema` is the user_version of one of ours, `why` what makes one foreign."""
 
     kind: FileKind
     schema: int = 0
+    why: str = ""
 
 
 def read_header(path: Path) -> Header:
     """Look at a file without changing it. What cannot be read, or is no plain file, is foreign."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            return Header(FileKind.FOREIGN)
+            return Header(FileKind.FOREIGN, why="is no plain file")
         with open(path, "rb") as file:
             raw = file.read(100)
     except (FileNotFoundError, NotADirectoryError):
         return Header(FileKind.MISSING)
-    except (OSError, ValueError):
-        return Header(FileKind.FOREIGN)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return Header(FileKind.FOREIGN, why=f"cannot be read ({reason})")
     if not raw:
         return Header(FileKind.NEW)
     application = int.from_bytes(raw[_APPLICATION_AT : _APPLICATION_AT + 4], "big")
     if len(raw) < _APPLICATION_AT + 4 or not raw.startswith(_MAGIC) or application != APPLICATION_ID:
-        return Header(FileKind.FOREIGN)
+        return Header(FileKind.FOREIGN, why="is not a store of rooftune (or its first bytes are damaged)")
     return Header(FileKind.OURS, int.from_bytes(raw[_VERSION_AT : _VERSION_AT + 4], "big", signed=True))

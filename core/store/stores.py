@@ -24,6 +24,9 @@ from .schema import SCHEMA
 CLAIM_WAIT_S = 120.0
 """How long a process waits for another that is tuning the same key, before it tunes it itself."""
 
+SILENT_WAIT_S = 2.0
+"""So much of that waiting is not worth a word."""
+
 RECORD_KINDS = ("autotune", "compilation", "sessions")
 
 
@@ -99,8 +102,8 @@ class DecisionStore:
 
     def others(self, tuner: str, level: str, device_id: str, key_json: str) -> list[dict[str, Any]]:
         """Decisions for this key among any list of candidates, newest first: evidence to build on."""
-        entries = self._database.find(decisions_namespace(device_id, tuner, level))
-        found = [_decision(entry) for entry in reversed(entries) if entry.key == key_json]
+        entries = self._database.at_key(decisions_namespace(device_id, tuner, level), key_json)
+        found = [_decision(entry) for entry in reversed(entries)]
         return [decision for decision in found if decision is not None]
 
     def all(self) -> list[dict[str, Any]]:
@@ -130,7 +133,11 @@ class DecisionStore:
         `began_at_row_version` comes back in the claim.
         """
         place = (tuner, level, device_id, checksum, key_json)
-        lock = self._database.lock(to_text(["decision", *place]), wait_s)
+        name = to_text(["decision", *place])
+        lock = self._database.lock(name, min(wait_s, SILENT_WAIT_S))
+        if not lock.owned and wait_s > SILENT_WAIT_S:
+            self._database.say(f"another process is tuning a key of this run; waiting {wait_s:.0f} s at most")
+            lock = self._database.lock(name, wait_s - SILENT_WAIT_S)
         changed = self.row_version(*place) != began_at_row_version
         return Claim(lock.owned, self.load(*place) if changed else None, lock)
 

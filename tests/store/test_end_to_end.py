@@ -103,6 +103,10 @@ def test_what_was_tuned_is_warm_in_another_environment_after_export_and_import(
     tmp_path: Path, seed: Path
 ) -> None:
     planted(tmp_path / "one", seed)
+    log = tune(tmp_path / "one", "cache", "log", "--json").json["records"]
+    assert [record["kind"] for record in log if record["kind"] != "compilation"] == [
+        "autotune", "autotune", "sessions"
+    ]  # fmt: skip
     tune(tmp_path / "one", "cache", "export", "../out.json")
     taken = tune(tmp_path / "two", "cache", "import", "../out.json", "--json").json["taken"]
     assert len(taken) == len(KNOWN)
