@@ -14,7 +14,7 @@ from .options import (
     common,
     parse_elem,
 )
-from .render import emit, print_lines
+from .render import emit, print_lines, wrapped
 
 if TYPE_CHECKING:
     from rooftune.matmul.compare import KeyComparison, KeyPair
@@ -55,9 +55,11 @@ def keys(
 def _lines(found: KeyComparison) -> Iterator[str]:
     width = max(len(shape) for shape in found.shapes)
     for shape, key in zip(found.shapes, found.keys, strict=True):
-        yield f"{shape:<{width}} -> {key.short()}"
+        yield from wrapped(f"{shape:<{width}} -> {key.short()}", " " * (width + 4))
     for pair in found.pairs():
-        yield f"key({pair.a}) == key({pair.b}): {str(pair.equal).lower()}{_differences(pair)}"
+        yield from wrapped(
+            f"key({pair.a}) == key({pair.b}): {str(pair.equal).lower()}{_differences(pair)}", "    "
+        )
 
 
 def _differences(pair: KeyPair) -> str:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,13 +34,19 @@ def tolerate_any_encoding() -> None:
             stream.reconfigure(errors="rooftune-ascii")
 
 
-def _console(stderr: bool) -> Console:
+def columns(stream: TextIO) -> int:
+    """The width to lay text out for. A pipe has none: lines stay whole there, so that grep sees them."""
+    if not stream.isatty():
+        return _UNLIMITED_COLUMNS
+    import shutil
+
+    return max(shutil.get_terminal_size().columns, 20)
+
+
+def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    # A pipe has no width: rows stay whole there, so that grep and cut see them.
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else _UNLIMITED_COLUMNS
-    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+    return Console(file=stream, width=columns(stream), highlight=False, soft_wrap=False)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -50,11 +56,13 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def wrapped(line: str, indent: str = "") -> list[str]:
-    """A line of prose, folded between words at the terminal's width; not folded for a pipe."""
+    """A line folded between words at the terminal's width, later lines indented; whole for a pipe."""
+    width = columns(sys.stdout)
+    if len(line) <= width:
+        return [line]
     import textwrap
 
-    width = max(_console(stderr=False).width, 20)
-    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False) or [""]
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False)
 
 
 def print_table(
@@ -72,7 +80,7 @@ def print_table(
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
-    _console(stderr=False).print(table)
+    _console(sys.stdout).print(table)
 
 
 def say(message: str) -> None:
@@ -96,7 +104,7 @@ def _styled(word: str, colour: str, message: str) -> None:
     from rich.text import Text
 
     text = Text.assemble((f"{word}:", f"bold {colour}"), f" {message}")
-    _console(stderr=True).print(text, soft_wrap=True)
+    _console(sys.stderr).print(text, soft_wrap=True)
 
 
 def emit(command: str, payload: dict[str, Any]) -> None:
@@ -156,70 +164,28 @@ def format_rate(per_second: float | None, unit: str) -> str:
     return f"{per_second:.1f} {unit}"
 
 
-class Steps:
-    """Progress of work made of steps, on stderr.
-
-    It draws only when told that a step begins or ends, never by a timer: drawing during a
-    measurement would change what is measured.
-    """
-
-    def __init__(self, title: str, total: int, *, live: bool) -> None:
-        self.title = title
-        self.total = total
-        self.done = 0
-        self._live = live
-        self._began_s = monotonic()
-
-    def begin(self, what: str) -> None:
-        """A step begins."""
-        self._draw(what)
-
-    def end(self) -> None:
-        """The step that had begun is done."""
-        self.done += 1
-
-    def clear(self) -> None:
-        """Remove the progress line."""
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-    def _draw(self, what: str) -> None:
-        if not self._live:
-            return
-        line = f"{self.title} {self.done + 1}/{self.total} {what}{self._time_left()}"
-        width = os.get_terminal_size(sys.stderr.fileno()).columns
-        sys.stderr.write("\r\x1b[K" + line[: max(width - 1, 1)])
-        sys.stderr.flush()
-
-    def _time_left(self) -> str:
-        spent_s = monotonic() - self._began_s
-        if not self.done or spent_s < 1:
-            return ""
-        return f"  about {spent_s / self.done * (self.total - self.done):.0f}s left"
-
-
-@contextmanager
-def steps(title: str, total: int) -> Iterator[Steps]:
-    """Progress of `total` steps; silent when stderr is no terminal, and gone when done."""
-    progress = Steps(title, total, live=sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
-    try:
-        yield progress
-    finally:
-        progress.clear()
-
-
 class StatusLine:
-    """One line on stderr that says what is going on; drawn only when told to, gone when done."""
+    """One line on stderr that says what is going on, gone when done.
+
+    It is drawn only when something begins or ends, never by a timer: drawing during a measurement
+    would change what is measured.
+    """
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
+        self._phase = ""
+        self._began_s = 0.0
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """So much of a phase is done; says the time left once a second of it has passed."""
+        if phase != self._phase or done == 0:
+            self._phase, self._began_s = phase, monotonic()
+        self.show(f"{phase} {done}/{total}{_time_left(monotonic() - self._began_s, done, total)}")
 
     def show(self, text: str) -> None:
         """Replace the line."""
         if self._live:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns
-            sys.stderr.write("\r\x1b[K" + text[: max(width - 1, 1)])
+            sys.stderr.write("\r\x1b[K" + text[: columns(sys.stderr) - 1])
             sys.stderr.flush()
 
     def clear(self) -> None:
@@ -236,6 +202,12 @@ class StatusLine:
             printer(what)
 
         return print_above
+
+
+def _time_left(spent_s: float, done: int, total: int) -> str:
+    if not done or done >= total or spent_s < 1:
+        return ""
+    return f", about {math.ceil(spent_s / done * (total - done))} s left"
 
 
 @contextmanager

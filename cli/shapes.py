@@ -77,7 +77,7 @@ def shapes(
             measure=not warm,
             json_stdout=common.json,
             warn=status.above(warn),
-            progress=lambda phase, done, total: status.show(f"{_DOING[phase]} {done}/{total}"),
+            progress=lambda phase, done, total: status.progress(_DOING[phase], done, total),
         )
         client = session.client(common.device)
         if not common.json:

@@ -48,13 +48,6 @@ def test_for_people_every_candidate_has_a_line(tune):
     assert "  unit 1, inside it 1: General, Medium; k is not deep" in lines
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
-def test_prose_folds_at_the_width_of_the_terminal(columns, tune, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    lines = tune("plan", "64x64x65536", "--assume", "gpu,mma").out.splitlines()
-    assert all(len(line) <= columns or "matmul_" in line for line in lines)
-
-
 def test_the_plan_of_the_device_that_is_here(tune):
     from rooftune.device.discovery import list_devices
 

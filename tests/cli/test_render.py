@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
+import sys
 
 import pytest
 from rooftune.cli import render
@@ -40,23 +43,44 @@ def test_json_has_its_schema_first_and_null_for_what_json_lacks(capsys):
 
 
 def test_a_table_keeps_its_rows_whole_in_a_pipe(capsys, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
     long = "x" * 200
     render.print_table(["name", "time"], [[long, "1"], ["[b]", None]], right=["time"])
     lines = capsys.readouterr().out.splitlines()
     assert any(long in line for line in lines)
     assert any("[b]" in line for line in lines)
+    assert render.wrapped(long + " y") == [long + " y"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80])
-def test_a_table_fits_a_narrow_terminal(columns, capsys, monkeypatch):
+def test_a_table_and_prose_fit_a_narrow_terminal(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stdout", Terminal())
     render.print_table(["name", "value"], [["matmul_simple_unit_max_tile_size", "1.0"]])
-    assert all(len(line) <= columns for line in capsys.readouterr().out.splitlines())
+    render.print_lines(render.wrapped("many short words one after another " * 5, "  "))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())
+    assert all(len(line) <= columns for line in text.splitlines())
 
 
-def test_progress_is_silent_where_stderr_is_no_terminal(capsys):
-    with render.steps("tuning", 3) as progress:
-        progress.begin("one")
-        progress.end()
+def test_the_status_line_is_silent_where_stderr_is_no_terminal(capsys):
+    with render.status_line() as status:
+        status.progress("measuring", 0, 3)
     assert capsys.readouterr().err == ""
+
+
+def test_the_status_line_says_the_time_left_and_goes_away(monkeypatch):
+    clock = iter([0.0, 0.0, 2.0])
+    monkeypatch.setattr(render, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with render.status_line() as status:
+        status.progress("measuring", 0, 3)
+        status.progress("measuring", 1, 3)
+    assert "measuring 1/3, about 4 s left" in sys.stderr.getvalue()
+    assert sys.stderr.getvalue().endswith("\r\x1b[K")
