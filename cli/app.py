@@ -20,8 +20,8 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "shapes": Entry("Tune", "shapes"),
-    "probe": Entry("Tune", "probe"),
-    "devices": Entry("Look", "devices"),
+    "devices": Entry("Device", "devices"),
+    "probe": Entry("Device", "probe"),
     "keys": Entry("Look", "keys"),
     "plan": Entry("Look", "plan"),
     "explain": Entry("Look", "explain"),
