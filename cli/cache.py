@@ -54,7 +54,11 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 @app.command("ls")
 @common("environment", "config", "json")
 def ls(common: Common, db: DbOption = None) -> None:
-    """List what is stored: entries by namespace, then every decision."""
+    """List what is stored: entries by namespace, then every decision.
+
+    A key is its bucketed size (MxNxK where they differ), batch, element type, t and T for transposed
+    operands, and @32 where strides are multiples of 32 bytes only.
+    """
     with closing(_open(common.settings(), db)) as database:
         stored, counts = _stored(database), database.counts()
         path = str(db or database.path or _path(common.settings()))

@@ -23,6 +23,8 @@ from .environment import environment_folder, environment_name, locate, substitut
 from .header import FileKind, read_header
 from .schema import SCHEMA
 
+MAX_STRIDE_FACTOR = 10
+"""Keys tell alignments apart up to 2 to this power."""
 SHORT_ID = 8
 """Digits of an id that are shown to people; any unambiguous beginning of one names its entry."""
 
@@ -181,7 +183,10 @@ def age_text(at: str) -> str:
 
 
 def key_text(key: Any) -> str:
-    """A key in a few words, for a list: `1024 f32 T`; other tuners' keys as compact JSON."""
+    """A key in a few words, for a list: `1024 f32 T @32`; other tuners' keys as compact JSON.
+
+    `@32`: strides are multiples of 32 bytes only; nothing is said of 1024 and more.
+    """
     try:
         definition = key["definition"]
         extents = [str(int(definition[name])) for name in ("m", "n", "k")]
@@ -190,7 +195,9 @@ def key_text(key: Any) -> str:
         flags = _layout_mark(definition["matrix_layout_lhs"], "t")
         flags += _layout_mark(definition["matrix_layout_rhs"], "T")
         precision = f" {definition['precision']}" if definition["precision"] != "full" else ""
-        return f"{size}{batch} {definition['elem_lhs']}{precision}" + (f" {flags}" if flags else "")
+        factor = min(definition["lhs_stride_factor"], definition["rhs_stride_factor"])
+        aligned = f" @{2**factor}" if factor < MAX_STRIDE_FACTOR else ""
+        return f"{size}{batch} {definition['elem_lhs']}{precision}" + (f" {flags}" if flags else "") + aligned
     except (KeyError, TypeError, ValueError):
         return printable(json.dumps(key, separators=(",", ":"), ensure_ascii=False))
 

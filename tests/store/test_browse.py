@@ -117,7 +117,13 @@ def test_no_text_is_no_time(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "text"), [("1024", "1024 f32"), ("16x8192x64T", "16x8192x64 f32 T"), ("512tT", "512 f32 tT")]
+    ("shape", "text"),
+    [
+        ("1024", "1024 f32"),
+        ("16x8192x64T", "16x8192x64 f32 T @256"),
+        ("512tT", "512 f32 tT"),
+        ("1000", "1024 f32 @32"),
+    ],
 )
 def test_keys_in_a_few_words(shape: str, text: str) -> None:
     assert key_text(MatmulAutotuneKey.build(Shape.parse(shape).problem()).to_json()) == text
@@ -125,7 +131,7 @@ def test_keys_in_a_few_words(shape: str, text: str) -> None:
 
 def test_keys_of_batches_and_of_other_tuners() -> None:
     problem = Problem.of(64, 64, 64, batch=8, precision="tf32")
-    assert key_text(MatmulAutotuneKey.build(problem).to_json()) == "64 b8 f32 tf32"
+    assert key_text(MatmulAutotuneKey.build(problem).to_json()) == "64 b8 f32 tf32 @256"
     assert key_text({"n": [1, 2]}) == '{"n":[1,2]}'
     assert printable("a\x1b[2Jb\n") == "a?[2Jb?"
 
