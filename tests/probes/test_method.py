@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rooftune.errors import MeasurementError
 from rooftune.probes.method import Method, grow, measure, sensible
 
-SHORT = Method(sample_s=1e-3, settle_s=0.0, settle_at_most_s=0.02, best_s=0.002)
+SHORT = Method(sample_s=1e-3, settle_s=0.0, settle_at_most_s=0.02, best_s=0.002, busy_s=0.002)
 
 
 @given(
@@ -93,3 +93,18 @@ def test_a_value_that_cannot_be_right_is_refused(value: float) -> None:
 
 def test_a_sensible_value_passes() -> None:
     assert sensible(5.0, 1.0, 10.0, "x") == 5.0
+
+
+def test_on_a_busy_device_short_samples_find_the_gaps() -> None:
+    """Something else takes the device for half of every 20 ms; a sample of 1 ms can miss it."""
+    calls = 0
+
+    def sample(work: int) -> float:
+        nonlocal calls
+        calls += 1
+        seconds = work * 1e-6
+        disturbed = seconds > 5e-3 or calls % 3 == 0
+        return seconds * (1.5 + 0.2 * (calls % 2)) if disturbed else seconds
+
+    method = Method(settle_s=0.0, settle_at_most_s=0.01, best_s=0.001, busy_s=0.01)
+    assert measure(sample, method, start=10_000).unit_s == pytest.approx(1e-6)

@@ -20,7 +20,7 @@ from rooftune.probes.peaks import peaks_for
 from rooftune.probes.prober import Prober
 from rooftune.probes.result import VERSION, MemoryStore, ProbeResult, probe_key
 
-SHORT = Method(sample_s=1e-3, settle_s=0.0, settle_at_most_s=0.02, best_s=0.0)
+SHORT = Method(sample_s=1e-3, settle_s=0.0, settle_at_most_s=0.02, best_s=0.0, busy_s=0.0)
 FEW = LaunchMethod(per_sample=10, most=200)
 DEVICES = [found for found in list_devices() if found.usable]
 
