@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -31,6 +33,7 @@ from .launch import LaunchPlan
 from .problem import Problem
 
 _FAMILIES = f"{__package__}.families"
+_PLANNING = (f"{_FAMILIES}.", f"{__package__}.nvidia.")
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,9 @@ class Candidate:
     """One named way to compute a product.
 
     `family` is the module of `rooftune.matmul.families` whose `plan(problem, profile, **params)` says
-    what to launch; its kernels are the files `kernels/<family>*.cl`. `needs` are the units (cmma, mma,
-    tma) without which it can't run. Raise `version` when it computes differently and no text shows it.
+    what to launch, and whose `KERNELS` are the files of `kernels/` that it is made of. `needs` are the
+    units (cmma, mma, tma) without which it can't run. Raise `version` when it computes differently and
+    no text shows it.
     """
 
     name: str
@@ -94,14 +98,28 @@ def _family(name: str) -> ModuleType:
 
 @lru_cache
 def _family_texts(name: str) -> tuple[str, ...]:
-    """What the family's code is made of: the module that plans its launches, and its kernels' text."""
+    """What the family's code is made of: the modules that plan its launches, and its kernels' text."""
     try:
-        kernels: tuple[str, ...] = _family(name).KERNELS
+        family = _family(name)
     except UnsupportedError:
         return ()
-    room = files(__package__)
-    sources = [room / "families" / f"{name}.py", *(room / "kernels" / kernel for kernel in kernels)]
-    return tuple(source.read_text(encoding="utf-8") for source in sources)
+    planning: dict[str, ModuleType] = {}
+    _gather_planning(family, planning)
+    kernels: tuple[str, ...] = family.KERNELS
+    folder = files(__package__) / "kernels"
+    texts = [inspect.getsource(planning[module]) for module in sorted(planning)]
+    return (*texts, *((folder / kernel).read_text(encoding="utf-8") for kernel in kernels))
+
+
+def _gather_planning(module: ModuleType, found: dict[str, ModuleType]) -> None:
+    """The module and, from there on, those of the rooms of kernels whose things it uses."""
+    if module.__name__ in found:
+        return
+    found[module.__name__] = module
+    for thing in vars(module).values():
+        name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
+        if isinstance(name, str) and name.startswith(_PLANNING):
+            _gather_planning(sys.modules[name], found)
 
 
 def _plain_rows() -> Iterator[Candidate]:

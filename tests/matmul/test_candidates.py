@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.device.profile import DeviceProfile
 from rooftune.errors import UnsupportedError
-from rooftune.matmul.candidates import CANDIDATES, plan_for
+from rooftune.matmul.candidates import CANDIDATES, _family_texts, plan_for
 from rooftune.matmul.key import MatmulAutotuneKey
 from rooftune.matmul.problem import Elem, Problem, Shape
 from rooftune.tuning.level import Level
@@ -80,6 +80,14 @@ def test_digests_differ_and_are_stable():
     digests = [candidate.digest for candidate in CANDIDATES]
     assert len(set(digests)) == len(CANDIDATES)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests)
+
+
+def test_a_digest_covers_kernels_and_whatever_plans_them():
+    texts = {name: "".join(_family_texts(name)) for name in ("naive", "unit", "mma")}
+    assert "__kernel void naive" in texts["naive"]
+    assert "__kernel void naive" not in texts["unit"]
+    assert "def type_options" in texts["naive"]  # families/common.py
+    assert "class PtxRewrite" in texts["mma"] and "class PtxRewrite" not in texts["naive"]
 
 
 # -- the priorities, stated again in other words ---------------------------------------------------
