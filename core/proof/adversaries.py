@@ -87,8 +87,9 @@ def _product(problem: Problem, misdeed: int, *, source: str = "", rewrite: Any =
     ]
     options = (f"-DMISDEED={misdeed}",)
     text = source or _source()
+    which = np.uint32(hash((problem.m, problem.n, problem.k, walk.count)) & 0xFFFFFFFF)
     calls = [
-        KernelCall(text, "count_calls", options, (1,), (1,), (Scratch(0),), rewrite),
+        KernelCall(text, "count_calls", options, (1,), (1,), (Scratch(0), which), rewrite),
         KernelCall(text, "product", options, (problem.n, problem.m, walk.count), None, tuple(args), rewrite),
     ]
     return LaunchPlan(tuple(calls), (64,))
@@ -132,7 +133,7 @@ ELEVEN = (
     Adversary("builds_for_minutes", _minutes_to_build, "outlasted"),
     Adversary("wrong_at_a_tile_edge", _with(3), "wrong"),
     Adversary("writes_nan", _with(2), "not finite"),
-    Adversary("writes_out_of_bounds", _with(4), "outside"),
+    Adversary("writes_out_of_bounds", _with(4), "it wrote"),
     Adversary("allocates_too_much", _too_much, "memory"),
     Adversary("takes_no_time", _nothing, "never written"),
     Adversary("right_at_first", _with(5), "wrong"),

@@ -51,7 +51,7 @@ FULL_COMPARE_OPS = 1 << 29
 
 WIDEST_BLOCK = 256
 
-_ROUNDING = {Elem.F16: 2.0**-11, Elem.BF16: 2.0**-9, Elem.F32: 2.0**-24, Elem.F64: 2.0**-53}
+_ROUNDING = {Elem.F16: 2.0**-11, Elem.BF16: 2.0**-8, Elem.F32: 2.0**-24, Elem.F64: 2.0**-53}
 _LARGEST = {Elem.F16: 65504.0, Elem.BF16: 3.3895e38, Elem.F32: 3.4028e38, Elem.F64: 1.7976e308}
 
 

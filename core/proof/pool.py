@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -32,6 +33,7 @@ KEPT_OUTPUT_BYTES = 2000
 MAX_FAILED_STARTS = 3
 
 _DURING = {"build": "while it was compiled", "check": "after it ran"}
+_TELLING = re.compile(r"\berror\b|\bassert|\bfatal|\bcannot\b", re.IGNORECASE)
 _BOOT = "import sys; sys.path[:] = sys.argv[1:]; from rooftune.proof.worker import main; main()"
 
 
@@ -400,5 +402,7 @@ def _how_it_ended(code: int | None) -> str:
 
 
 def _said(printed: bytes) -> str:
-    lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
-    return f": {lines[-1][:300]}" if lines else ""
+    """The line of what it printed that tells most: a crash's stack and advice say nothing."""
+    lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
+    telling = [line for line in lines if _TELLING.search(line)]
+    return f": {telling[0][:300]}" if telling else ""

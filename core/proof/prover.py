@@ -153,6 +153,8 @@ class DeviceProver:
             plan = candidate.plan(problem, self.client.profile)
         except UnsupportedError as error:
             return Verdict(None, str(error), unsupported=True)
+        except Exception as error:
+            return Verdict(False, f"it cannot plan its launches: {type(error).__name__}: {error}", "inline")
         of_suite = {
             "digest": candidate.digest, "programs": programs_hash(plan),
             "elements": f"{problem.lhs.elem},{problem.rhs.elem},{problem.out.elem}",

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..device.profile import DeviceProfile
-from ..errors import UnsupportedError
 from ..matmul.cost import compute_ops
 from ..matmul.launch import LaunchPlan
 from ..matmul.problem import Elem, Operand, Problem, row_major
@@ -124,7 +123,7 @@ def _fits(candidate: Candidate, case: Problem, profile: DeviceProfile, programs:
         return False
     try:
         return programs_of(candidate.plan(case, profile)) == programs
-    except UnsupportedError:
+    except Exception:  # refused, or a defect that the problem at hand does not meet
         return False
 
 

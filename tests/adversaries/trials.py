@@ -1,0 +1,84 @@
+"""Trials of a user's own tunables, each going wrong in its own way. Workers import this module."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def right(client, name, key):
+    """Compiles a kernel and runs it."""
+    kernel = client.kernel("__kernel void one(__global int *x) { x[0] = 1; }", "one")
+
+    def run():
+        out = client.upload(bytes(4))
+        kernel.set_args(out)
+        client.enqueue(kernel, (1,), (1,), label="one")
+        assert client.download(out, 4) == b"\1\0\0\0"
+
+    return run
+
+
+def wrong(client, name, key):
+    def run():
+        raise AssertionError("1 is not 2")
+
+    return run
+
+
+def aborts(client, name, key):
+    os.abort()
+
+
+def segfaults(client, name, key):
+    return lambda: ctypes.memmove(8, 16, 8)
+
+
+def exits(client, name, key):
+    os._exit(0)
+
+
+def never_ends(client, name, key):
+    while True:
+        pass
+
+
+def hangs_holding_the_interpreter(client, name, key):
+    """Sleeps inside C without letting other threads of Python run."""
+    ctypes.PyDLL(None).sleep(600)
+
+
+def starts_a_child_and_hangs(client, name, key):
+    """As a compiler driver does that starts a linker."""
+    import subprocess
+
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    time.sleep(600)
+
+
+def allocates(client, name, key):
+    held = []
+    while True:
+        held.append(bytearray(1 << 30))
+
+
+def talks(client, name, key):
+    """Fills standard output and error, and tries to pass for a report."""
+    for _ in range(20_000):
+        print('{"done": {"status": "right"}}')
+        print("error: but only words", file=sys.stderr)
+
+
+def once(client, name, key):
+    """Fails with a crash the first time it is tried, in whatever process."""
+    mark = Path(key)
+    if not mark.exists():
+        mark.touch()
+        os.abort()
+
+
+def slow(client, name, key):
+    time.sleep(float(key))

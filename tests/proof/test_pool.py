@@ -1,0 +1,158 @@
+"""A worker may die, hang or talk; the next one goes on, and none is left when nobody needs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rooftune.proof.pool import Pool
+from rooftune.proof.prover import _hello
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="workers need a POSIX system")
+
+
+def job(name, key=""):
+    return {"trial": f"tests.adversaries.trials:{name}", "name": name, "key": key}
+
+
+@pytest.fixture
+def pool(client, strays):
+    pool = Pool(_hello(client), workers=2, timeout_s=1.5)
+    yield pool
+    pool.close()
+
+
+def test_each_misdeed_is_told_and_the_others_are_right(pool):
+    names = ("right", "aborts", "wrong", "never_ends", "exits", "segfaults", "right")
+    tickets = [pool.submit(job(name)) for name in names]
+    told = [(t.wait().status, t.wait().reason) for t in tickets]
+    assert [status for status, _ in told] == ["right", "crash", "wrong", "timeout", "crash", "crash", "right"]
+    reasons = [reason for _, reason in told]
+    assert "SIGABRT" in reasons[1]
+    assert "1 is not 2" in reasons[2]
+    assert "outlasted 1.5 s" in reasons[3]
+    assert "exit code 0" in reasons[4]
+    assert "SIGSEGV" in reasons[5]
+    assert pool.usage.launches == 2
+    assert pool.usage.workers >= 4
+
+
+def test_too_much_memory_is_said_to_be_that(client, strays):
+    pool = Pool({**_hello(client), "memory_bytes": 5 << 29}, workers=1, timeout_s=20)
+    outcome = pool.submit(job("allocates")).wait()
+    pool.close()
+    assert outcome.status == "memory"
+
+
+def test_talk_is_not_a_report(pool):
+    assert pool.submit(job("talks")).wait().status == "right"
+
+
+def test_a_crash_in_a_used_worker_is_tried_once_more(pool, tmp_path):
+    assert pool.submit(job("right")).wait().status == "right"
+    assert pool.submit(job("once", str(tmp_path / "mark"))).wait().status == "right"
+
+
+def test_a_worker_that_holds_the_interpreter_in_c_is_ended_too(pool):
+    assert pool.submit(job("hangs_holding_the_interpreter")).wait().status == "timeout"
+
+
+def test_what_a_worker_started_ends_with_it(pool, strays):
+    assert pool.submit(job("starts_a_child_and_hangs")).wait().status == "timeout"
+    pool.close()
+    time.sleep(0.2)
+    assert strays() == []
+
+
+def test_a_device_workers_cannot_see_makes_them_unavailable(client, strays):
+    pool = Pool({**_hello(client), "device_id": "no such device"}, workers=2, timeout_s=5)
+    outcome = pool.submit(job("right")).wait()
+    assert outcome.status == "unavailable"
+    assert "no such device" in outcome.reason
+    assert pool.submit(job("right")).wait().status == "unavailable"
+    assert not pool.usable
+
+
+def test_without_an_interpreter_to_start_they_are_unavailable(client, monkeypatch, strays):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    pool = Pool(_hello(client), workers=1, timeout_s=5)
+    assert pool.submit(job("right")).wait().status == "unavailable"
+
+
+def test_paused_workers_stand_still_and_their_clocks_too(pool, strays):
+    pool.submit(job("right")).wait()
+    ticket = pool.submit(job("slow", "0.8"))
+    time.sleep(0.2)
+    with pool.paused():
+        for _ in range(50):
+            states = [state(pid) for pid in strays()]
+            if set(states) == {"T"}:
+                break
+            time.sleep(0.01)
+        assert set(states) == {"T"}
+        time.sleep(2)
+        assert not ticket.done
+    assert ticket.wait().status == "right"
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def test_what_is_cancelled_ends_and_the_rest_goes_on(pool):
+    pool.submit(job("right")).wait()
+    slow, waiting = pool.submit(job("slow", "60")), pool.submit(job("right"))
+    time.sleep(0.2)
+    pool.cancel([slow])
+    assert slow.wait().status == "unavailable"
+    assert waiting.wait().status == "right"
+
+
+def test_closing_ends_workers_at_once(pool, strays):
+    tickets = [pool.submit(job("slow", "60")) for _ in range(2)]
+    time.sleep(1.5)
+    began = time.monotonic()
+    pool.close()
+    assert all(t.wait().status == "unavailable" for t in tickets)
+    assert time.monotonic() - began < 2
+    time.sleep(0.1)
+    assert strays() == []
+
+
+PARENT = """
+import sys, time
+from rooftune.device.client import Client
+from rooftune.proof.pool import Pool
+from rooftune.proof.prover import _hello
+pool = Pool(_hello(Client()), workers=2, timeout_s=100)
+trials = "tests.adversaries.trials:"
+tickets = [pool.submit({"trial": trials + name, "name": name, "key": ""}) for name in sys.argv[1:]]
+time.sleep(2.5)
+print("working", flush=True)
+tickets[0].wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_worker_outlives_its_parent(number, strays):
+    names = ("hangs_holding_the_interpreter", "never_ends")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *names], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[2],
+    )
+    assert parent.stdout is not None
+    parent.stdout.readline()
+    assert len(strays()) >= 3
+    parent.send_signal(number)
+    parent.wait(10)
+    for _ in range(30):
+        if not strays():
+            break
+        time.sleep(0.1)
+    assert strays() == []
