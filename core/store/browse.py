@@ -17,7 +17,8 @@ from ..config import Config
 from ..errors import UsageError
 from ..tuning.decision import Decision
 from . import locks
-from .database import BUSY_S, Database, connect, lock_file
+from .connections import connect, lock_file
+from .database import BUSY_S, Database
 from .entry import Entry, parts
 from .environment import environment_folder, environment_name, locate, substitute_for
 from .header import FileKind, read_header

@@ -10,16 +10,15 @@ from __future__ import annotations
 import itertools
 import os
 import sqlite3
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from . import locks
+from . import locks, sql
+from .connections import connect, connect_read_only, identity_of, is_damage, lock_file, size_bytes
 from .entry import Entry, now_text
 from .environment import substitute_for
 from .header import APPLICATION_ID, FileKind, read_header
@@ -32,29 +31,7 @@ BUSY_S = 10.0
 """How long another process may hold the file before we go on without it."""
 MEMORY_VERSIONS = 1 << 48
 """Versions from here on are of entries that are in memory only."""
-RECORDS_KEPT = 10_000
-"""Records older than the newest this many of a namespace are dropped."""
-
-_COLUMNS = "namespace, key, checksum, value, origin, at, version, digest"
-_BELOW = (  # "0" is the character after "/"
-    "(:prefix = '' OR namespace = :prefix OR (namespace > :prefix || '/' AND namespace < :prefix || '0'))"
-)
 _FULL_CHECK_BYTES = 4 << 20
-_ENVIRONMENTAL = (
-    "locked",
-    "busy",
-    "full",
-    "disk i/o",
-    "readonly",
-    "unable to open",
-    "interrupted",
-    "locking protocol",
-    "out of memory",
-    "large file support",
-    "not authorized",
-    "cannot start a transaction",
-    "too big",
-)
 
 
 class _Foreign(Exception):
@@ -112,7 +89,7 @@ class Database:
         with self._lock:
             if place in self._memory:
                 return self._memory[place]
-            row = self._read(lambda connection: _select(connection, place), None)
+            row = self._read(lambda connection: sql.select(connection, place), None)
         return self._sound(row) if row else None
 
     def version(self, namespace: str, key: str, checksum: str = "") -> int:
@@ -121,7 +98,7 @@ class Database:
         with self._lock:
             if place in self._memory:
                 return self._memory[place].version
-            row = self._read(lambda connection: _select(connection, place), None)
+            row = self._read(lambda connection: sql.select(connection, place), None)
         return int(row[6]) if row else 0
 
     def put(self, entry: Entry, began_at: int | None = None) -> Entry:
@@ -138,7 +115,7 @@ class Database:
                 return known
             if known is not None:
                 began_at = None
-            stands = self._write(lambda connection: _put(connection, entry, began_at))
+            stands = self._write(lambda connection: sql.put(connection, entry, began_at))
             if stands is not None:
                 self._memory.pop(place, None)
                 return stands
@@ -149,7 +126,7 @@ class Database:
         """All sound entries for a key, whatever their checksum, oldest first."""
         rows: list[tuple[Any, ...]] = []
         with self._lock:
-            rows = self._read(lambda connection: _select_key(connection, namespace, key), rows)
+            rows = self._read(lambda connection: sql.select_key(connection, namespace, key), rows)
             found = {entry.checksum: entry for row in rows if (entry := self._sound(row)) is not None}
             held = [entry for place, entry in self._memory.items() if place[:2] == (namespace, key)]
         found |= {entry.checksum: entry for entry in held}
@@ -163,10 +140,10 @@ class Database:
         """All entries at or below a namespace, oldest first, each with whether it is as it was written."""
         no_rows: list[tuple[Any, ...]] = []
         with self._lock:
-            rows = self._read(lambda connection: _select_below(connection, prefix), no_rows)
-            entries = [_entry(row) for row in rows]
+            rows = self._read(lambda connection: sql.select_below(connection, prefix), no_rows)
+            entries = [sql.entry_of(row) for row in rows]
             found = [(entry, entry.digest == row[7]) for entry, row in zip(entries, rows, strict=True)]
-            held = [entry for entry in self._memory.values() if _is_below(entry.namespace, prefix)]
+            held = [entry for entry in self._memory.values() if sql.is_below(entry.namespace, prefix)]
         places = {(entry.namespace, entry.key, entry.checksum) for entry in held}
         found = [(e, sound) for e, sound in found if (e.namespace, e.key, e.checksum) not in places]
         return found + [(entry, True) for entry in held]
@@ -181,7 +158,7 @@ class Database:
                     del self._memory[place]
                     removed += 1
             versions = [(entry.version,) for entry in entries]
-            return removed + (self._write(lambda connection: _delete(connection, versions)) or 0)
+            return removed + (self._write(lambda connection: sql.delete(connection, versions)) or 0)
 
     def append(self, records: Sequence[tuple[str, str]]) -> None:
         """Add records, (namespace, JSON text): lines of history that are never looked up."""
@@ -189,20 +166,20 @@ class Database:
 
         def write(connection: sqlite3.Connection) -> bool:
             for namespace, value in records:
-                _append(connection, namespace, at, value)
+                sql.append(connection, namespace, at, value)
             return True
 
         with self._lock:
             if self._write(write) is None:
                 self._memory_records.extend((namespace, at, value) for namespace, value in records)
-                del self._memory_records[:-RECORDS_KEPT]
+                del self._memory_records[: -sql.RECORDS_KEPT]
 
     def records(self, prefix: str, newest: int | None = None) -> list[tuple[str, str, str]]:
         """(namespace, at, value) of records at or below a namespace, oldest first; the `newest` so many."""
         rows: list[tuple[str, str, str]] = []
         with self._lock:
-            rows = self._read(lambda connection: _select_records(connection, prefix), rows)
-            rows += [record for record in self._memory_records if _is_below(record[0], prefix)]
+            rows = self._read(lambda connection: sql.select_records(connection, prefix), rows)
+            rows += [record for record in self._memory_records if sql.is_below(record[0], prefix)]
         return rows[len(rows) - min(newest, len(rows)) :] if newest is not None else rows
 
     def counts(self) -> list[tuple[str, int, int]]:
@@ -268,7 +245,7 @@ class Database:
     def _transaction(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], T]) -> T:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if _user_version(connection) > self.schema:  # a newer program migrated the file meanwhile
+            if sql.user_version(connection) > self.schema:  # a newer program migrated the file meanwhile
                 raise _Newer
             result = action(connection)
             connection.execute("COMMIT")
@@ -279,7 +256,7 @@ class Database:
             raise
 
     def _sound(self, row: tuple[Any, ...]) -> Entry | None:
-        entry = _entry(row)
+        entry = sql.entry_of(row)
         if entry.digest == row[7]:
             return entry
         self.say(f"entry {entry.id} of {self.path} is damaged and counts as missing")
@@ -289,7 +266,7 @@ class Database:
 
     def _recover(self, error: Exception, verb: str) -> bool:
         """Deal with a failed read or write; True when it is worth trying again."""
-        if not _is_damage(error):
+        if not is_damage(error):
             self.say(
                 f"{self.path} could not be {'read' if verb == 'read' else 'written'} ({error}); "
                 f"what is new is kept in memory for this run"
@@ -342,9 +319,9 @@ class Database:
     def _carry_over(self, saved: Salvage) -> None:
         def write(connection: sqlite3.Connection) -> bool:
             for entry in saved.entries:
-                _put(connection, entry, None)
+                sql.put(connection, entry, None)
             for record in saved.records:
-                _append(connection, *record)
+                sql.append(connection, *record)
             return True
 
         if self._write(write) is None:
@@ -359,6 +336,7 @@ class Database:
         self.say(f"{why}; nothing is stored beyond this run")
 
     def say(self, text: str) -> None:
+        """Warn of something, once."""
         if text not in self.warnings:
             self.warnings.append(text)
             if self._warn is not None:
@@ -377,7 +355,7 @@ class Database:
             return None
         if self._pid != os.getpid():
             self._abandon()
-        if self._connection is not None and self._identity not in (None, _identity(self.path)):
+        if self._connection is not None and self._identity not in (None, identity_of(self.path)):
             self._disconnect()
         if self._connection is None:
             self._open()
@@ -433,7 +411,7 @@ class Database:
         try:
             connection = connect(path, "rwc", self._busy_s)
             try:
-                self._prepare(connection, thorough or _size_bytes(path) <= _FULL_CHECK_BYTES)
+                self._prepare(connection, thorough or size_bytes(path) <= _FULL_CHECK_BYTES)
             except BaseException:
                 connection.close()
                 raise
@@ -443,24 +421,24 @@ class Database:
             self._give_up(f"{path} is not a store of rooftune and is left alone")
             return False
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            if _is_damage(error):
+            if is_damage(error):
                 return self._replace_damaged(path, error)
             return self._open_read_only(path, f"{path} cannot be written ({error})")
-        self._connection, self._identity, self.writable = connection, _identity(path), True
+        self._connection, self._identity, self.writable = connection, identity_of(path), True
         return True
 
     def _prepare(self, connection: sqlite3.Connection, thorough: bool) -> None:
-        if _user_version(connection) > self.schema:
+        if sql.user_version(connection) > self.schema:
             raise _Newer
-        if _user_version(connection) < self.schema or _application_id(connection) != APPLICATION_ID:
+        if sql.user_version(connection) < self.schema or sql.application_id(connection) != APPLICATION_ID:
             self._migrate(connection)
         with suppress(sqlite3.OperationalError):  # locked by another, or a folder that cannot have WAL
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = FULL")
-        verdict = _check(connection, thorough)
+        verdict = sql.check(connection, thorough)
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
-        connection.execute(f"SELECT {_COLUMNS}, id FROM entries LIMIT 1").fetchone()
+        connection.execute(f"SELECT {sql.COLUMNS}, id FROM entries LIMIT 1").fetchone()
         connection.execute("SELECT sequence, namespace, at, value FROM records LIMIT 1").fetchone()
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -470,11 +448,12 @@ class Database:
         """
         connection.execute("BEGIN IMMEDIATE")
         try:
-            version = _user_version(connection)
+            version = sql.user_version(connection)
             if version > self.schema:
                 raise _Newer
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if _application_id(connection) != APPLICATION_ID and (tables or _application_id(connection)):
+            marked = sql.application_id(connection)
+            if marked != APPLICATION_ID and (tables or marked):
                 raise _Foreign
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             for step in self._steps[max(version, 0) :]:
@@ -504,7 +483,7 @@ class Database:
         self.writable = False
         self._wants_read_only = True
         kind = read_header(path).kind
-        connection = _connect_read_only(path, self._busy_s) if kind is FileKind.OURS else None
+        connection = connect_read_only(path, self._busy_s) if kind is FileKind.OURS else None
         if connection is None:
             self._give_up(why or f"{path} cannot be read")
             return False
@@ -512,168 +491,3 @@ class Database:
         if why:
             self.say(f"{why}; what is new is kept in memory for this run")
         return False
-
-
-# -- SQL ---------------------------------------------------------------------------------------------------
-
-
-def _entry(row: tuple[Any, ...]) -> Entry:
-    namespace, key, checksum, value, origin, at = (str(value) for value in row[:6])
-    return Entry(namespace, key, checksum, value, origin, at, int(row[6]))
-
-
-def _select(connection: sqlite3.Connection, place: tuple[str, str, str]) -> tuple[Any, ...] | None:
-    row: tuple[Any, ...] | None = connection.execute(
-        f"SELECT {_COLUMNS} FROM entries WHERE namespace = ? AND key = ? AND checksum = ?", place
-    ).fetchone()
-    return row
-
-
-def _select_key(connection: sqlite3.Connection, namespace: str, key: str) -> list[tuple[Any, ...]]:
-    return connection.execute(
-        f"SELECT {_COLUMNS} FROM entries WHERE namespace = ? AND key = ?", (namespace, key)
-    ).fetchall()
-
-
-def _select_below(connection: sqlite3.Connection, prefix: str) -> list[tuple[Any, ...]]:
-    return connection.execute(
-        f"SELECT {_COLUMNS} FROM entries WHERE {_BELOW} ORDER BY version", {"prefix": prefix}
-    ).fetchall()
-
-
-def _select_records(connection: sqlite3.Connection, prefix: str) -> list[tuple[str, str, str]]:
-    rows = connection.execute(
-        f"SELECT namespace, at, value FROM records WHERE {_BELOW} ORDER BY sequence", {"prefix": prefix}
-    )
-    return [(str(row[0]), str(row[1]), str(row[2])) for row in rows]
-
-
-def _is_below(namespace: str, prefix: str) -> bool:
-    return not prefix or namespace == prefix or namespace.startswith(prefix + "/")
-
-
-def _put(connection: sqlite3.Connection, entry: Entry, began_at: int | None) -> Entry:
-    row = _select(connection, (entry.namespace, entry.key, entry.checksum))
-    if row is not None and began_at is not None and int(row[6]) != began_at:
-        standing = _entry(row)
-        if standing.digest == row[7]:
-            return standing
-    if row is not None:
-        connection.execute("DELETE FROM entries WHERE version = ?", (row[6],))
-    cursor = connection.execute(
-        "INSERT INTO entries (id, namespace, key, checksum, value, origin, at, digest) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            entry.id,
-            entry.namespace,
-            entry.key,
-            entry.checksum,
-            entry.value,
-            entry.origin,
-            entry.at,
-            entry.digest,
-        ),
-    )
-    return replace(entry, version=int(cursor.lastrowid or 0))
-
-
-def _delete(connection: sqlite3.Connection, versions: list[tuple[int]]) -> int:
-    return connection.executemany("DELETE FROM entries WHERE version = ?", versions).rowcount
-
-
-def _append(connection: sqlite3.Connection, namespace: str, at: str, value: str) -> None:
-    cursor = connection.execute(
-        "INSERT INTO records (namespace, at, value) VALUES (?, ?, ?)", (namespace, at, value)
-    )
-    if (cursor.lastrowid or 0) % 1000 == 0:
-        connection.execute(
-            "DELETE FROM records WHERE namespace = ? AND sequence NOT IN "
-            "(SELECT sequence FROM records WHERE namespace = ? ORDER BY sequence DESC LIMIT ?)",
-            (namespace, namespace, RECORDS_KEPT),
-        )
-
-
-def _user_version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _application_id(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA application_id").fetchone()[0])
-
-
-def _check(connection: sqlite3.Connection, full: bool) -> str:
-    return str(connection.execute(f"PRAGMA {'integrity' if full else 'quick'}_check(1)").fetchone()[0])
-
-
-# -- connections -------------------------------------------------------------------------------------------
-
-
-def connect(path: Path, mode: str, busy_s: float) -> sqlite3.Connection:
-    """A connection in autocommit mode that runs nothing a file brings along; `mode` is SQLite's."""
-    uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    return connection
-
-
-def _connect_read_only(path: Path, busy_s: float) -> sqlite3.Connection | None:
-    """A connection that can read the file, or None.
-
-    In a folder that cannot be written a WAL database opens only as immutable, and then without what its WAL
-    still holds: so with a WAL present a copy of both is read.
-    """
-    for attempt in _read_only_ways(path, busy_s):
-        try:
-            connection = attempt()
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            return connection
-        except (sqlite3.Error, OSError, ValueError):
-            continue
-    return None
-
-
-def _read_only_ways(path: Path, busy_s: float) -> Iterator[Callable[[], sqlite3.Connection]]:
-    yield lambda: connect(path, "ro", busy_s)
-    wal = path.with_name(path.name + "-wal")
-    if wal.exists() and wal.stat().st_size > 0:
-        yield lambda: _connect_copy(path, wal, busy_s)
-    yield lambda: connect(path, "ro&immutable=1", busy_s)
-
-
-def _connect_copy(path: Path, wal: Path, busy_s: float) -> sqlite3.Connection:
-    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    memory.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    with tempfile.TemporaryDirectory(prefix="rooftune-") as folder:
-        copy = Path(folder) / "copy.db"
-        copy.write_bytes(path.read_bytes())
-        copy.with_name("copy.db-wal").write_bytes(wal.read_bytes())
-        with closing(connect(copy, "rw", busy_s)) as source:
-            source.backup(memory)
-    return memory
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether the file is to blame; otherwise it is the disk, the folder or a neighbour."""
-    text = str(error).lower()
-    return not any(word in text for word in _ENVIRONMENTAL)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-        return status.st_dev, status.st_ino
-    except OSError:
-        return None
-
-
-def _size_bytes(path: Path) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
-
-
-def lock_file(path: Path) -> Path:
-    """The file whose byte ranges are the locks of the store at `path`."""
-    return path.with_name(path.name + "-lock")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rooftune.store import database as database_module
+from rooftune.store import sql
 from rooftune.store.database import Database
 from rooftune.store.entry import Entry, namespace, parts, to_text
 from rooftune.store.header import APPLICATION_ID, FileKind, read_header
@@ -94,7 +94,7 @@ class TestEntries:
     def test_records_are_kept_in_order_and_the_oldest_dropped(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(database_module, "RECORDS_KEPT", 700)
+        monkeypatch.setattr(sql, "RECORDS_KEPT", 700)
         with closing(open_at(path)) as database:
             for number in range(1000):
                 database.append([("records/v1/autotune", str(number))])
