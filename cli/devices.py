@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .options import Common, common
-from .render import emit, format_bytes, print_lines, say, warn
+from .render import emit, format_bytes, print_folded, say, warn
 
 if TYPE_CHECKING:
     from rooftune.device.discovery import FoundDevice
@@ -40,7 +40,7 @@ def devices(common: Common) -> None:
         )
         return
     for device in found.devices:
-        print_lines(_lines(device, device.index == chosen))
+        print_folded(_lines(device, device.index == chosen), " " * 13)
     if chosen is None:
         warn("ROOFTUNE_DEVICE names none of these devices, or several")
     for problem in found.problems:

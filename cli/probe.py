@@ -12,6 +12,7 @@ from .render import (
     format_bytes,
     format_rate,
     format_seconds,
+    print_folded,
     print_table,
     say,
     say_error,
@@ -95,10 +96,11 @@ def probe(
     if common.json:
         emit("probe", report.to_json())
     else:
-        headings = ("PROBE", "OF", "VALUE", "SPREAD", "FROM", "LAUNCHES", "TOOK", "")
-        right = ("VALUE", "SPREAD", "LAUNCHES", "TOOK")
-        print_table(headings, map(_row, report.results), right=right)
-        busy = [_of(result) or result.probe for result in report.results if result.spread > BUSY_SPREAD]
+        print_table(
+            ("PROBE", "VALUE", "SPREAD", "FROM"), map(_row, report.results), right=("VALUE", "SPREAD")
+        )
+        print_folded(f"{_named(result)}: {_remark(result)}" for result in report.results if _remark(result))
+        busy = [_named(result) for result in report.results if result.spread > BUSY_SPREAD]
         if busy:
             warn(
                 f"the device seems busy with something else: samples spread by more than {BUSY_SPREAD:.0%} "
@@ -110,21 +112,14 @@ def probe(
 
 
 def _row(result: ProbeResult) -> tuple[str, ...]:
-    return (
-        result.probe,
-        _of(result),
-        _value(result),
-        f"{result.spread:.1%}",
-        f"store, {result.at}" if result.cached else "measured",
-        str(result.launches),
-        format_seconds(result.wall_s),
-        _remark(result),
-    )
+    origin = f"stored {result.at[:10]}" if result.cached else f"measured, {result.launches} launches"
+    return (_named(result), _value(result), f"{result.spread:.1%}", origin)
 
 
-def _of(result: ProbeResult) -> str:
+def _named(result: ProbeResult) -> str:
+    """What was probed in a few words: compute f32 plain, bandwidth read hot 1.0 GiB."""
     named = (result.facts.get(name) for name in ("dtype", "arithmetic", "access", "state"))
-    words = [str(word) for word in named if word is not None]
+    words = [result.probe, *(str(word) for word in named if word is not None)]
     size = result.facts.get("working_set_bytes")
     return " ".join([*words, format_bytes(size)] if size is not None else words)
 

@@ -55,9 +55,15 @@ def print_lines(lines: Iterable[str]) -> None:
         print(line)
 
 
-def wrapped(line: str, indent: str = "") -> list[str]:
-    """A line folded between words at the terminal's width, later lines indented; whole for a pipe."""
-    width = columns(sys.stdout)
+def print_folded(lines: Iterable[str], indent: str = "    ") -> None:
+    """Print lines of prose, folded between words on a terminal that is too narrow for them."""
+    for line in lines:
+        print_lines(wrapped(line, indent))
+
+
+def wrapped(line: str, indent: str = "", stream: TextIO | None = None) -> list[str]:
+    """A line folded between words at the width of stdout (or `stream`); whole for a pipe."""
+    width = columns(stream or sys.stdout)
     if len(line) <= width:
         return [line]
     import textwrap
@@ -85,7 +91,8 @@ def print_table(
 
 def say(message: str) -> None:
     """A line for people on stderr."""
-    print(message, file=sys.stderr, flush=True)
+    for line in wrapped(message, stream=sys.stderr):
+        print(line, file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> None:
@@ -97,14 +104,18 @@ def say_error(message: str, hint: str = "") -> None:
     """An error for people on stderr, and what to do about it."""
     _styled("error", "red", message)
     if hint:
-        print(hint, file=sys.stderr, flush=True)
+        say(hint)
 
 
 def _styled(word: str, colour: str, message: str) -> None:
     from rich.text import Text
 
-    text = Text.assemble((f"{word}:", f"bold {colour}"), f" {message}")
-    _console(sys.stderr).print(text, soft_wrap=True)
+    first, *rest = wrapped(f"{word}: {message}", stream=sys.stderr)
+    text = Text.assemble((f"{word}:", f"bold {colour}"), first.removeprefix(f"{word}:"))
+    console = _console(sys.stderr)
+    console.print(text, soft_wrap=True)
+    for line in rest:
+        console.print(Text(line), soft_wrap=True)
 
 
 def emit(command: str, payload: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
-from .render import emit, format_seconds, print_lines, say, say_error, status_line, warn
+from .render import emit, format_seconds, print_folded, say, say_error, status_line, warn
 
 if TYPE_CHECKING:
     from rooftune.device.counters import Counts
@@ -90,7 +90,7 @@ def shapes(
             batch=batch,
             repeat=repeat,
             precision=precision,
-            done=lambda run: None if common.json else status.above(print_lines)(_lines(run, verbose)),
+            done=lambda run: None if common.json else status.above(print_folded)(_lines(run, verbose)),
         )
         session.close(f"shapes {' '.join(shapes)}")
     if common.json:
