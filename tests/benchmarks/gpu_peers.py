@@ -3,9 +3,10 @@
     python tests/benchmarks/gpu_peers.py --suite must --json results.json
 
 Every figure is a median of device times: ours from OpenCL profiling events, cuBLAS's from CUDA events around
-one product and, where a product is short, from a CUDA graph of 50 of them. An event window holds the launch
-itself, a graph hardly any of it, so the window of an empty kernel is printed first. Errors are relative
-Frobenius norms against float64 over sampled rows.
+one product. Around a short product such windows hold mostly the launch itself, so there the time in a stream is
+taken too: cuBLAS's in a CUDA graph of 50, ours of 100 launches in a row that wait behind a kernel that sleeps
+while they are enqueued. The window of an empty kernel is printed first. Errors are relative Frobenius norms
+against float64 over sampled rows.
 """
 
 from __future__ import annotations
@@ -29,9 +30,16 @@ from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.problem import Elem, Problem, Shape
 
 TORCH = {Elem.F16: torch.float16, Elem.BF16: torch.bfloat16, Elem.F32: torch.float32}
-SHORT_S = 200e-6
+SHORT_S = 100e-6
 ROWS = 64
 EMPTY = "__kernel void empty(__global uint *p) { if (get_global_size(0) == 7) p[0] = 1; }"
+SLEEP = """
+__kernel void sleep(__global uint *p, uint microseconds)
+{
+    for (uint i = 0; i < microseconds; i++) asm volatile("nanosleep.u32 1000;" : : : "memory");
+}
+"""
+STREAM = 100
 TYPES = {
     "f16": (Elem.F16, "full"),
     "bf16": (Elem.BF16, "full"),
@@ -45,7 +53,7 @@ MUST = {
     "f32": "1024 1000 1023 2048 4096 8192 4001x4099x4103 1x8192x8192",
 }
 HEADING = (
-    "type  shape                 ours    cuBLAS  in graph  ratio /graph TFLOP/s    error   cuBLAS  candidate"
+    "type  shape                ours   cuBLAS   stream    graph  ratio TFLOP/s    error   cuBLAS  candidate"
 )
 MIXED = (
     "256 384 512 640 768 896 1024 1152 1536 1792 2048 2560 3072 3584 4096 5120 6144 "
@@ -65,13 +73,17 @@ class Row:
     candidate: str
     ours_s: float
     cublas_s: float
-    cublas_graph_s: float | None
+    ours_stream_s: float | None
+    cublas_stream_s: float | None
     ours_error: float
     cublas_error: float
 
     @property
-    def peer_s(self) -> float:
-        return self.cublas_s if self.cublas_graph_s is None else min(self.cublas_s, self.cublas_graph_s)
+    def ratio(self) -> float:
+        """cuBLAS's time over ours: in a stream for short products, else between events."""
+        if self.ours_stream_s is None or self.cublas_stream_s is None:
+            return self.cublas_s / self.ours_s
+        return self.cublas_stream_s / self.ours_stream_s
 
 
 def event_seconds(run: Callable[[], object], count: int) -> float:
@@ -109,6 +121,28 @@ def our_time(client: Client, run: Callable[[], object], samples: int = 15) -> fl
     for _ in range(2):
         client.sample(run, repeats)
     return statistics.median(client.sample(run, repeats) for _ in range(samples))
+
+
+def stream_time(client: Client, run: Callable[..., object]) -> float:
+    """Median seconds of one execution in an unbroken row of them, on a plain queue."""
+    buffer = client.empty(4)
+    sleep = client.kernel(SLEEP, "sleep")
+
+    def wall(count: int, microseconds: int) -> tuple[float, float]:
+        sleep.set_args(buffer, np.uint32(microseconds))
+        client.sync()
+        start = time.perf_counter()
+        client.enqueue(sleep, (1,), (1,), queue=client.queue)
+        client.queue.flush()
+        for _ in range(count):
+            run(client.queue)
+        enqueued = time.perf_counter() - start
+        client.sync()
+        return time.perf_counter() - start, enqueued
+
+    cover = max(1000, round(2e6 * max(wall(STREAM, 1)[1] for _ in range(3))))
+    full = statistics.median(wall(STREAM, cover)[0] for _ in range(7))
+    return (full - statistics.median(wall(0, cover)[0] for _ in range(7))) / STREAM
 
 
 def error(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
@@ -184,10 +218,9 @@ def measure(client: Client, kind: str, text: str, names: list[str]) -> Row | Non
         return None
     single, graph = cublas_times(case.cublas)
     again = our_time(client, best[2])  # next to the peer's measurement, on the same warm device
-    return Row(
-        kind, text, best[1], min(best[0], again), single, graph, case.our_error(best[2]),
-        error(case.c, case.a, case.b),
-    )
+    stream = None if graph is None else stream_time(client, best[2])
+    errors = case.our_error(best[2]), error(case.c, case.a, case.b)
+    return Row(kind, text, best[1], min(best[0], again), single, stream, graph, *errors)
 
 
 def empty_window(client: Client) -> float:
@@ -203,12 +236,11 @@ def operations(row: Row) -> float:
 
 
 def line(row: Row) -> str:
-    graph = f"{row.cublas_graph_s * 1e6:9.1f}" if row.cublas_graph_s else " " * 9
-    ratios = f"{row.cublas_s / row.ours_s:6.2f} {row.peer_s / row.ours_s:6.2f}"
-    errors = f"{row.ours_error:8.1e} {row.cublas_error:8.1e}"
+    streams = [f"{x * 1e6:8.1f}" if x else " " * 8 for x in (row.ours_stream_s, row.cublas_stream_s)]
+    times = f"{row.ours_s * 1e6:8.1f} {row.cublas_s * 1e6:8.1f} {streams[0]} {streams[1]}"
     rate = operations(row) / row.ours_s * 1e-12
-    times = f"{row.ours_s * 1e6:9.1f} {row.cublas_s * 1e6:9.1f} {graph}"
-    return f"{row.type:5} {row.shape:16} {times} {ratios} {rate:7.1f} {errors}  {row.candidate}"
+    errors = f"{row.ours_error:8.1e} {row.cublas_error:8.1e}"
+    return f"{row.type:5} {row.shape:16} {times} {row.ratio:6.2f} {rate:7.1f} {errors}  {row.candidate}"
 
 
 def main() -> None:
@@ -224,7 +256,7 @@ def main() -> None:
     window = empty_window(client)
     now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
     print(f"{client.device_name}, driver {client.profile.driver}, {now}")
-    print(f"window of an empty kernel: {window * 1e6:.2f} µs; times in µs; ratios are cuBLAS time / ours")
+    print(f"window of an empty kernel: {window * 1e6:.2f} µs; times in µs, ratios cuBLAS / ours")
     print(HEADING)
     rows = []
     for kind in options.types:
@@ -235,7 +267,7 @@ def main() -> None:
                 continue
             rows.append(row)
             print(line(row), flush=True)
-        ratios = [log(row.peer_s / row.ours_s) for row in rows if row.type == kind]
+        ratios = [log(row.ratio) for row in rows if row.type == kind]
         if ratios:
             mean = exp(sum(ratios) / len(ratios))
             print(f"{kind}: geometric mean of cuBLAS / ours over {len(ratios)} shapes: {mean:.3f}")

@@ -25,7 +25,7 @@ import numpy as np
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import Arg, KernelCall, LaunchPlan, Slot
-from ..nvidia.operands import Lines, Steps, lhs_lines, out_args, rhs_lines, wide_stores
+from ..nvidia.operands import Lines, Steps, operand_lines, out_args, wide_stores
 from ..nvidia.ptx import PtxRewrite
 from ..nvidia.registers import pin, wgmma_16bit
 from ..nvidia.tensormap import MapType
@@ -140,8 +140,7 @@ def plan(
 
 def tile_for(problem: Problem, profile: DeviceProfile, form: Variant, *, warp_groups: bool) -> Tile:
     """The tile of this form for this problem and device."""
-    skinny = form.rows == "one" and form.feed == Feed.COPY_INLINE and problem.m <= SKINNY.bm
-    if skinny and not warp_groups:
+    if not warp_groups and form.rows == "one" and problem.m <= SKINNY.bm:
         return SKINNY
     table = (WARP_GROUP_TILES if warp_groups else WARP_TILES)[form.rows]
     room = shared_limit(profile) - 256
@@ -166,8 +165,7 @@ def _plan_16bit(
     stages = _stages(tile, form, profile)
     steps = Steps()
     # Blocks of lines along m or n are 64 wide; a narrower tile reads its operand along k.
-    lhs = lhs_lines(problem, walk, steps, k_contiguous=True if tile.bm < DEPTH else None)
-    rhs = rhs_lines(problem, walk, steps, k_contiguous=True if tile.bn < DEPTH else None)
+    lhs, rhs = operand_lines(problem, walk, steps, lhs_along_k=True if tile.bm < DEPTH else None)
     tiles = (ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn))
     total = tiles[0] * tiles[1] * walk.count
     threads = tile.parts * (128 if warp_groups else 32) + form.feed.producers

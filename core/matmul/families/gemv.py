@@ -10,9 +10,11 @@ from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import Arg, KernelCall, LaunchPlan, Slot
 from ..problem import BatchWalk, Problem
+from . import gemv_wide
 from .common import ceil_div, check, defines, kernel_text, lower_pow2, type_options
 
-KERNELS = ("prelude.cl", "gemv.cl")
+TEXTS = ("prelude.cl", "gemv.cl")
+KERNELS = (*TEXTS, *gemv_wide.KERNELS)
 STAGE = 1024  # elements of the vector in local memory
 
 
@@ -111,6 +113,9 @@ def plan(
     walk = check(problem, profile)
     v = view(problem, walk)
     parallel = axis == "parallel"
+    reads_along_memory = v.mat_p == 1 if parallel else stages == 0 and v.mat_p != 1
+    if tiles is None and reads_along_memory and gemv_wide.usable(v, problem, profile):
+        return gemv_wide.plan(v, problem, walk, profile)
     t = tiles or (parallel_tile if parallel else perpendicular_tile)(v, problem, profile)
     options = (
         type_options(problem)
@@ -126,7 +131,7 @@ def plan(
         groups = (ceil_div(v.results, t.lanes * t.width * t.each), 1, walk.count)
     args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers)
     call = KernelCall(
-        kernel_text(*KERNELS),
+        kernel_text(*TEXTS),
         f"gemv_{axis}",
         options,
         (groups[0] * t.lanes, groups[1] * t.planes, groups[2]),

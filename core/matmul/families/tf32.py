@@ -7,7 +7,7 @@ import numpy as np
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import KernelCall, LaunchPlan, Scratch, Slot
-from ..nvidia.operands import Lines, Steps, lhs_lines, out_args, rhs_lines, wide_stores
+from ..nvidia.operands import Lines, Steps, operand_lines, out_args, wide_stores
 from ..nvidia.ptx import PtxRewrite
 from ..nvidia.registers import pin, wgmma_tf32
 from ..nvidia.tensormap import MapType
@@ -28,11 +28,13 @@ RANGE_BYTES = 8
 # Parts along n are warp groups: bn = 64 * parts_n * steps along n (1 or 2).
 TF32_TILES = {
     "simple_tma": (
-        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.8), Tile(64, 128, 1, 2, 0.5), Tile(64, 64, 1, 1, 0.3),
+        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.9), Tile(64, 128, 1, 2, 0.6), Tile(128, 64, 1, 1, 0.55),
+        Tile(64, 64, 1, 1, 0.4),
     ),
     "simple_tma_multi_rows": (Tile(128, 256, 1, 2), Tile(64, 256, 1, 2, 0.5), Tile(64, 128, 1, 1, 0.3)),
     "specialized_tma": (
-        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.8), Tile(64, 128, 1, 2, 0.5), Tile(64, 64, 1, 1, 0.3),
+        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.9), Tile(128, 64, 1, 1, 0.65), Tile(64, 128, 1, 2, 0.6),
+        Tile(64, 64, 1, 1, 0.4),
     ),
 }
 SPLIT_TILES = {
@@ -62,8 +64,7 @@ def plan_f32(
         raise UnsupportedError(f"k is {problem.k}; split operands are as exact as f32 for 64 <= k <= 65536")
     steps = Steps()
     # Only operands along k serve as the shared operand, and only operands along n as fragments.
-    lhs = lhs_lines(problem, walk, steps, k_contiguous=True)
-    rhs = rhs_lines(problem, walk, steps, k_contiguous=False)
+    lhs, rhs = operand_lines(problem, walk, steps, lhs_along_k=True, rhs_along_k=False)
     extents = Extents(problem.m, problem.n, problem.k, walk.count)
     table = (SPLIT_TILES if split else TF32_TILES)[variant]
     tile = tile or choose(table, extents, profile.compute_units, DEPTH)

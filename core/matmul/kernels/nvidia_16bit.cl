@@ -67,41 +67,42 @@ static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, ui
 
 #else
 
-// Rows of 128 bytes from `rows` x `cols` elements at `from`, beginning at (row0, col0); zeros outside.
-static inline void copy_rows(uint to, __global const uchar *from, long row_stride, uint row0, uint rows,
-                             uint col0, uint cols, uint count, uint thread, uint threads)
+// This work-item's 16-byte pieces of `count` lines: every FEEDERS/8-th line from its first. `from` is its first
+// piece, `left` the number of lines the operand still has from there, `inside` the bytes of a piece inside it.
+#define FEEDERS (PRODUCERS ? PRODUCERS : THREADS)
+static inline void copy_lines(uint to, __global const uchar *from, long pitch, int left, int inside, uint count)
 {
-    uint chunk = thread % 8;
-    uint col = col0 + 8 * chunk;
-    uint valid = 2 * min((uint)max((int)(cols - col), 0), 8u);
+    uint valid = (uint)clamp(inside, 0, 16);
     #pragma unroll
-    for (uint i = 0; i < count * 8 / threads; i++) {
-        uint r = thread / 8 + i * (threads / 8);
-        uint bytes = row0 + r < rows ? valid : 0;
-        __global const uchar *p = bytes ? from + 2 * ((row0 + r) * row_stride + col) : from;
-        copy_16(to + r * ROW_BYTES + ((chunk ^ (r & 7)) << 4), p, bytes);
-    }
+    for (uint i = 0; i < count * 8 / FEEDERS; i++)
+        copy_16(to + i * (FEEDERS / 8) * ROW_BYTES, from + i * (FEEDERS / 8) * 2 * pitch,
+                (int)(i * (FEEDERS / 8)) < left ? valid : 0);
 }
 
 static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, uint k0, uint batch, uint thread)
 {
-    uint threads = PRODUCERS ? PRODUCERS : THREADS;
+    uint line = thread / 8, piece = thread % 8;
+    uint to = stage + line * ROW_BYTES + ((piece ^ (line & 7)) << 4);
     long outer = batch / w.inner_batches, inner = batch % w.inner_batches;
-    __global const uchar *lhs = w.lhs + 2 * (outer * w.lhs_outer + inner * w.lhs_inner);
-    __global const uchar *rhs = w.rhs + 2 * (outer * w.rhs_outer + inner * w.rhs_inner);
+    __global const uchar *lhs = w.lhs + 2 * (outer * w.lhs_outer + inner * w.lhs_inner + 8 * piece);
+    __global const uchar *rhs = w.rhs + 2 * (outer * w.rhs_outer + inner * w.rhs_inner + 8 * piece);
+    int k_inside = 2 * (int)(w.k - k0 - 8 * piece), k_left = (int)(w.k - k0 - line);
 #if LHS_K_CONTIGUOUS
-    copy_rows(stage, lhs, w.lhs_row, m0, w.m, k0, w.k, BM, thread, threads);
+    copy_lines(to, lhs + 2 * ((m0 + line) * w.lhs_row + k0), w.lhs_row, (int)(w.m - m0 - line), k_inside, BM);
 #else
+    lhs += 2 * ((k0 + line) * w.lhs_row + m0);
     #pragma unroll
     for (uint i = 0; i < BM / 64; i++)
-        copy_rows(stage + i * BLOCK_BYTES, lhs, w.lhs_row, k0, w.k, m0 + 64 * i, w.m, BK, thread, threads);
+        copy_lines(to + i * BLOCK_BYTES, lhs + 128 * i, w.lhs_row, k_left, 2 * (int)(w.m - m0 - 64 * i - 8 * piece), BK);
 #endif
+    to += LHS_BYTES;
 #if RHS_K_CONTIGUOUS
-    copy_rows(stage + LHS_BYTES, rhs, w.rhs_row, n0, w.n, k0, w.k, BN, thread, threads);
+    copy_lines(to, rhs + 2 * ((n0 + line) * w.rhs_row + k0), w.rhs_row, (int)(w.n - n0 - line), k_inside, BN);
 #else
+    rhs += 2 * ((k0 + line) * w.rhs_row + n0);
     #pragma unroll
     for (uint i = 0; i < BN / 64; i++)
-        copy_rows(stage + LHS_BYTES + i * BLOCK_BYTES, rhs, w.rhs_row, k0, w.k, n0 + 64 * i, w.n, BK, thread, threads);
+        copy_lines(to + i * BLOCK_BYTES, rhs + 128 * i, w.rhs_row, k_left, 2 * (int)(w.n - n0 - 64 * i - 8 * piece), BK);
 #endif
 }
 
@@ -154,8 +155,14 @@ static inline void produce(Work w, uint base, uint full, uint empty, uint total,
 #endif
 }
 
-static inline void prepare_barriers(uint full, uint empty)
+static inline void prepare_barriers(Work w, uint full, uint empty)
 {
+#if IS_BULK
+    if (get_local_id(0) == 0) {
+        prefetch_map(w.lhs);
+        prefetch_map(w.rhs);
+    }
+#endif
 #if FEED != FEED_COPY_INLINE
     if (get_local_id(0) == 0) {
         for (uint i = 0; i < STAGES; i++) {
@@ -245,7 +252,7 @@ static inline void store_pair(__global ushort *row, uint col, uint n, uint wide,
     Work work = {m, n, k, tiles_m, tiles_n, inner_batches, lhs + LHS_OFFSET, rhs + RHS_OFFSET,               \
                  lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner};                              \
     out += out_offset;                                                                                       \
-    prepare_barriers(full, empty)
+    prepare_barriers(work, full, empty)
 #if IS_BULK
 #define LHS_OFFSET 0
 #define RHS_OFFSET 0

@@ -54,11 +54,22 @@ static inline void copy_box(uint to, __global const uchar *map, uint x, uint y, 
                  : : "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(bar) : "memory");
 }
 
+static inline void prefetch_map(__global const uchar *map)
+{
+    asm volatile("prefetch.tensormap [%0];" : : "l"(map) : "memory");
+}
+
 // 16 bytes, of which only the first `valid` are read and the rest become zero.
 static inline void copy_16(uint to, __global const uchar *from, uint valid)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                  : : "r"(to), "l"(from), "r"(valid) : "memory");
+}
+
+// One element of 4 bytes, or zero.
+static inline void copy_4(uint to, __global const float *from, bool inside)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(to), "l"(from), "r"(inside ? 4 : 0) : "memory");
 }
 
 static inline void copies_commit(void) { asm volatile("cp.async.commit_group;" : : : "memory"); }

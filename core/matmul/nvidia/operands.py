@@ -8,18 +8,19 @@ so of the candidate's measured time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from ..families.common import ceil_div, kernel_text, round_up
-from ..launch import Blob, KernelCall, LaunchPlan, Scratch, Slot
+from ..launch import Arg, Blob, KernelCall, LaunchPlan, Scratch, Slot
 from ..problem import BatchWalk, Elem, Operand, Problem
 from .tensormap import MapType, Swizzle, TensorMap
 
 ALIGNMENT_BYTES = 16
-PACK_SIDE, PACK_LINES = 32, 8
+PACK_GROUP = 256
+PACK_SIDE = 32
 
 
 @dataclass(frozen=True)
@@ -91,69 +92,129 @@ class Steps:
         return LaunchPlan(tuple(self.calls), tuple(self.scratch_bytes))
 
 
-def lhs_lines(problem: Problem, walk: BatchWalk, steps: Steps, *, k_contiguous: bool | None = None) -> Lines:
-    """The left operand as aligned lines, repacked where needed; `k_contiguous` demands an order."""
-    return _lines(problem.lhs, Slot.LHS, 1, walk.lhs, walk.extents, steps, k_contiguous)
+@dataclass(frozen=True)
+class _Repack:
+    """A copy of an operand into aligned lines: source lines, strides along and across, where it goes."""
+
+    lines: Lines
+    element_stride: int
+    line_stride: int
+    target: Scratch
+    pitch: int
+
+    @property
+    def turned(self) -> bool:
+        """Whether neighbouring lines lie nearer to one another in the source than neighbouring elements."""
+        return abs(self.element_stride) > abs(self.line_stride)
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """Work-groups along a line, and across lines."""
+        if self.turned:
+            return ceil_div(self.pitch, PACK_SIDE), ceil_div(self.lines.count, PACK_SIDE)
+        piece = ALIGNMENT_BYTES // self.lines.elem.size_bytes
+        return ceil_div(self.pitch, 32 * piece), ceil_div(self.lines.count, PACK_GROUP // 32)
+
+    @property
+    def total_groups(self) -> int:
+        outer, inner = self.lines.matrices
+        return self.groups[0] * self.groups[1] * outer * inner
+
+    @property
+    def result(self) -> Lines:
+        lines, matrix = self.lines, self.lines.count * self.pitch
+        inner = lines.matrices[1]
+        return replace(
+            lines, source=self.target, offset=0, pitch=self.pitch,
+            outer=inner * matrix if lines.outer else 0, inner=matrix if lines.inner else 0,
+        )
+
+    def args(self) -> tuple[Arg, ...]:
+        lines = self.lines
+        steps = (lines.offset, self.line_stride, self.element_stride, lines.outer, lines.inner)
+        sizes = (lines.count, lines.length, self.pitch, lines.matrices[1], *self.groups)
+        return (
+            lines.source, *(np.int64(x) for x in steps), self.target, *(np.uint32(x) for x in sizes)
+        )
 
 
-def rhs_lines(problem: Problem, walk: BatchWalk, steps: Steps, *, k_contiguous: bool | None = None) -> Lines:
-    """The right operand as aligned lines, repacked where needed; `k_contiguous` demands an order."""
-    return _lines(problem.rhs, Slot.RHS, 0, walk.rhs, walk.extents, steps, k_contiguous)
+def operand_lines(
+    problem: Problem, walk: BatchWalk, steps: Steps, *,
+    lhs_along_k: bool | None = None, rhs_along_k: bool | None = None,
+) -> tuple[Lines, Lines]:
+    """Both operands as aligned lines; one launch is added to `steps` where any has to be repacked.
+
+    `lhs_along_k` and `rhs_along_k` demand lines along k, or across k; None takes the operand's own order.
+    """
+    found = (
+        _lines(problem.lhs, Slot.LHS, 1, walk.lhs, walk.extents, steps, lhs_along_k),
+        _lines(problem.rhs, Slot.RHS, 0, walk.rhs, walk.extents, steps, rhs_along_k),
+    )
+    repacks = [item for item in found if isinstance(item, _Repack)]
+    if repacks:
+        steps.calls.append(_pack_call(repacks))
+    lhs, rhs = (item.result if isinstance(item, _Repack) else item for item in found)
+    return lhs, rhs
 
 
-def _lines(
-    operand: Operand, slot: Slot, k_axis: int, batch: tuple[int, int], extents: tuple[int, int],
-    steps: Steps, k_contiguous: bool | None,
-) -> Lines:
+def plain_lines(problem: Problem, walk: BatchWalk) -> tuple[Lines, Lines] | None:
+    """Lines of lhs along k and of rhs along n where memory has them so, aligned or not; else None."""
+    found = (
+        _lines_of(problem.lhs, Slot.LHS, 1, walk.lhs, walk.extents, 1),
+        _lines_of(problem.rhs, Slot.RHS, 0, walk.rhs, walk.extents, 1),
+    )
+    if any(stride != 1 for _, stride in found):
+        return None
+    return found[0][0], found[1][0]
+
+
+def _lines_of(
+    operand: Operand, slot: Slot, k_axis: int, batch: tuple[int, int], extents: tuple[int, int], along: int
+) -> tuple[Lines, int]:
+    """The operand's lines along an axis, and the stride of the elements in a line."""
     natural = operand.canonical()
     stride = (natural.row_stride, natural.col_stride)
     # Batch axes of one product have no stride that matters.
     outer, inner = (s if e > 1 else 0 for s, e in zip(batch, extents, strict=True))
-    along = _line_axis(stride, None if k_contiguous is None else k_axis if k_contiguous else 1 - k_axis)
-    shape = operand.shape[-2:]
-    length, count = shape[along], shape[1 - along]
-    pitch = stride[1 - along]
-    if count == 1:
-        pitch = round_up(length, ALIGNMENT_BYTES // operand.elem.size_bytes)
+    length, count = operand.shape[-2:][along], operand.shape[-2:][1 - along]
     lines = Lines(
-        slot, operand.elem, along == k_axis, length, count, operand.offset_elems, pitch, outer, inner, extents
+        slot, operand.elem, along == k_axis, length, count, operand.offset_elems, stride[1 - along],
+        outer, inner, extents,
     )
-    if stride[along] == 1 and pitch >= length and lines.aligned:
+    return lines, stride[along]
+
+
+def _lines(
+    operand: Operand, slot: Slot, k_axis: int, batch: tuple[int, int], extents: tuple[int, int],
+    steps: Steps, along_k: bool | None,
+) -> Lines | _Repack:
+    natural = operand.canonical()
+    along = 0 if abs(natural.row_stride) < abs(natural.col_stride) else 1
+    if along_k is not None:
+        along = k_axis if along_k else 1 - k_axis
+    lines, element_stride = _lines_of(operand, slot, k_axis, batch, extents, along)
+    if lines.count == 1:
+        lines = replace(lines, pitch=round_up(lines.length, ALIGNMENT_BYTES // operand.elem.size_bytes))
+    if element_stride == 1 and lines.pitch >= lines.length and lines.aligned:
         return lines
-    return _packed(lines, stride, along, steps)
-
-
-def _line_axis(stride: tuple[int, int], wanted: int | None) -> int:
-    """The axis to have lines along: the wanted one, else the contiguous one, else the tighter one."""
-    if wanted is not None:
-        return wanted
-    return 0 if abs(stride[0]) < abs(stride[1]) else 1
-
-
-def _packed(lines: Lines, stride: tuple[int, int], along: int, steps: Steps) -> Lines:
-    size = lines.elem.size_bytes
-    outer, inner = lines.matrices
+    size = operand.elem.size_bytes
     pitch = round_up(lines.length, ALIGNMENT_BYTES // size)
-    matrix = lines.count * pitch
-    target = steps.scratch(outer * inner * matrix * size)
-    line_stride, element_stride = stride[1 - along], stride[along]
+    outer, inner = lines.matrices
+    target = steps.scratch(outer * inner * lines.count * pitch * size)
+    return _Repack(lines, element_stride, lines.pitch, target, pitch)
+
+
+def _pack_call(repacks: list[_Repack]) -> KernelCall:
+    first, last = repacks[0], repacks[-1]
     options = (
-        "-DELEM=ushort" if size == 2 else "-DELEM=uint",
-        f"-DREAD_ALONG_COLS={int(abs(element_stride) <= abs(line_stride))}",
+        "-DELEM=ushort" if first.lines.elem.size_bytes == 2 else "-DELEM=uint",
+        f"-DA_TURNED={int(first.turned)}",
+        f"-DB_TURNED={int(last.turned)}",
     )
-    numbers = (lines.offset, line_stride, element_stride, lines.outer, lines.inner)
-    sizes = (lines.count, lines.length, pitch, inner)
-    groups = (ceil_div(pitch, PACK_SIDE), ceil_div(lines.count, PACK_SIDE), outer * inner)
-    steps.calls.append(
-        KernelCall(
-            kernel_text("nvidia_pack.cl"), "pack", options,
-            (groups[0] * PACK_SIDE, groups[1] * PACK_LINES, groups[2]), (PACK_SIDE, PACK_LINES, 1),
-            (lines.source, *(np.int64(x) for x in numbers), target, *(np.uint32(x) for x in sizes)),
-        )
-    )
-    return Lines(
-        target, lines.elem, lines.k_contiguous, lines.length, lines.count, 0, pitch,
-        inner * matrix if lines.outer else 0, matrix if lines.inner else 0, lines.extents,
+    groups = sum(repack.total_groups for repack in repacks)
+    return KernelCall(
+        kernel_text("nvidia_pack.cl"), "pack", options, (groups * PACK_GROUP,), (PACK_GROUP,),
+        (*first.args(), *last.args(), np.uint32(first.total_groups)),
     )
 
 

@@ -1,0 +1,78 @@
+"""Matrix times vector on GPUs, reading the matrix 16 bytes at a time; where alignment allows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...device.profile import DeviceProfile
+from ..launch import KernelCall, LaunchPlan, Slot
+from ..problem import BatchWalk, Elem, Problem
+from .common import ceil_div, defines, kernel_text
+
+if TYPE_CHECKING:
+    from .gemv import GemvView
+
+KERNELS = ("gemv_wide.cl",)
+PIECE_BYTES = 16
+
+
+@dataclass(frozen=True)
+class WideTile:
+    """Lanes side by side, planes of them in a work-group, loads in flight, results a plane shares."""
+
+    lanes: int
+    planes: int
+    unroll: int
+    each: int = 1
+
+
+def tile_for(v: GemvView, piece: int, profile: DeviceProfile, products: int) -> WideTile:
+    """Enough work-groups for the device first, then lines as long as they can be."""
+    if v.mat_p == 1:
+        return WideTile(32, 8, 8, 2)
+    lanes = 8
+    while lanes > 2 and ceil_div(v.results, lanes * piece) * products < 0.9 * profile.compute_units:
+        lanes //= 2
+    planes = min(64 * piece // 4, profile.max_work_group // lanes)
+    return WideTile(lanes, planes, 16 if piece == 4 else 8)
+
+
+def usable(v: GemvView, problem: Problem, profile: DeviceProfile) -> bool:
+    """Whether every line of the matrix (and the vector, where lines run along it) starts at 16 bytes."""
+    if profile.is_cpu or problem.elem is Elem.F64 or problem.out.elem is not problem.elem:
+        return False
+    piece = PIECE_BYTES // problem.elem.size_bytes
+    along_results = v.mat_i == 1 and v.mat_p != 1
+    if not along_results and (v.mat_p != 1 or v.vec_p != 1):
+        return False
+    length = v.results if along_results else problem.k
+    pitch = v.mat_p if along_results else v.mat_i
+    mat_at, _, _, *mat_batch = (int(x) for x in v.numbers[:5])
+    steps = [mat_at, *mat_batch, length, pitch]
+    if not along_results:
+        vec_at, _, *vec_batch = (int(x) for x in v.numbers[5:9])
+        steps += [vec_at, *vec_batch]
+    return all(step % piece == 0 for step in steps)
+
+
+def plan(
+    v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, tile: WideTile | None = None
+) -> LaunchPlan:
+    """One launch; `usable` must hold."""
+    piece = PIECE_BYTES // problem.elem.size_bytes
+    along_results = v.mat_p != 1
+    t = tile or tile_for(v, piece, profile, walk.count)
+    share = t.lanes * piece if along_results else t.planes * t.each
+    options = (
+        f"-DIN_{problem.elem.name}",
+        *defines(
+            ALONG_RESULTS=int(along_results), LANES=t.lanes, PLANES=t.planes, UNROLL=t.unroll, EACH=t.each
+        ),
+    )
+    threads = t.lanes * t.planes
+    call = KernelCall(
+        kernel_text(*KERNELS), "gemv", options, (ceil_div(v.results, share) * threads, walk.count, 1),
+        (threads, 1, 1), (v.mat, v.vec, Slot.OUT, *v.numbers),
+    )
+    return LaunchPlan((call,))

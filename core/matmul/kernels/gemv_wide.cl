@@ -1,0 +1,158 @@
+// Matrix times vector for GPUs, out[i] = sum over p of mat[i, p] * vec[p], 16 bytes of the matrix at a time.
+//
+// ALONG_RESULTS: mat is contiguous along i. A work-item keeps PIECE neighbouring results; PLANES planes of LANES
+//   work-items take every PLANES-th p, UNROLL of them in flight, and add up through local memory.
+// Otherwise mat and vec are contiguous along p. The 32 lanes of a plane share EACH results and add up likewise.
+//
+// Every line of mat starts at a multiple of 16 bytes, and its length is a multiple of PIECE.
+// Defined by the build: IN_F32, IN_F16 or IN_BF16; ALONG_RESULTS LANES PLANES UNROLL EACH.
+
+#if defined(IN_F32)
+typedef float elem_t;
+#define PIECE 4
+static inline void widen(uint4 v, float *x)
+{
+    x[0] = as_float(v.x); x[1] = as_float(v.y); x[2] = as_float(v.z); x[3] = as_float(v.w);
+}
+static inline float one(__global const elem_t *p) { return *p; }
+static inline void store(__global elem_t *p, float x) { *p = x; }
+#elif defined(IN_F16)
+typedef half elem_t;
+#define PIECE 8
+static inline float2 both(uint bits)
+{
+    ushort2 parts = (ushort2)((ushort)bits, (ushort)(bits >> 16));
+    return vload_half2(0, (const half *)&parts);
+}
+static inline float one(__global const elem_t *p) { return vload_half(0, p); }
+static inline void store(__global elem_t *p, float x) { vstore_half_rte(x, 0, p); }
+#else
+typedef ushort elem_t;
+#define PIECE 8
+static inline float2 both(uint bits) { return (float2)(as_float(bits << 16), as_float(bits & 0xffff0000u)); }
+static inline float one(__global const elem_t *p) { return as_float((uint)*p << 16); }
+static inline void store(__global elem_t *p, float x)
+{
+    uint bits = as_uint(x);
+    *p = isnan(x) ? (ushort)(bits >> 16 | 0x40) : (ushort)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+#endif
+#if PIECE == 8
+static inline void widen(uint4 v, float *x)
+{
+    float2 a = both(v.x), b = both(v.y), c = both(v.z), d = both(v.w);
+    x[0] = a.x; x[1] = a.y; x[2] = b.x; x[3] = b.y; x[4] = c.x; x[5] = c.y; x[6] = d.x; x[7] = d.y;
+}
+#endif
+
+#define LOAD_PIECE(p) (*(__global const uint4 *)(p))
+
+__kernel __attribute__((reqd_work_group_size(LANES * PLANES, 1, 1)))
+void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_t *out,
+          long mat_at, long mat_i, long mat_p, long mat_outer, long mat_inner, long vec_at, long vec_p,
+          long vec_outer, long vec_inner, long out_at, long out_i, long out_outer, long out_inner,
+          int results, int k, int inner_extent)
+{
+    int lane = get_local_id(0) % LANES, plane = get_local_id(0) / LANES;
+    long outer = get_group_id(1) / inner_extent, inner = get_group_id(1) % inner_extent;
+    mat += mat_at + outer * mat_outer + inner * mat_inner;
+    vec += vec_at + outer * vec_outer + inner * vec_inner;
+    out += out_at + outer * out_outer + inner * out_inner;
+
+#if ALONG_RESULTS
+    __local float sums[PLANES][LANES * PIECE];
+    int first = (get_group_id(0) * LANES + lane) * PIECE;
+    float acc[PIECE];
+    #pragma unroll
+    for (uint e = 0; e < PIECE; e++) acc[e] = 0;
+    if (first < results) {
+        __global const elem_t *column = mat + first;
+        int p = plane;
+        for (; p + (UNROLL - 1) * PLANES < k; p += UNROLL * PLANES) {
+            uint4 pieces[UNROLL];
+            float x[UNROLL];
+            #pragma unroll
+            for (uint u = 0; u < UNROLL; u++) pieces[u] = LOAD_PIECE(column + (p + (int)u * PLANES) * mat_p);
+            #pragma unroll
+            for (uint u = 0; u < UNROLL; u++) x[u] = one(vec + (p + (int)u * PLANES) * vec_p);
+            #pragma unroll
+            for (uint u = 0; u < UNROLL; u++) {
+                float v[PIECE];
+                widen(pieces[u], v);
+                #pragma unroll
+                for (uint e = 0; e < PIECE; e++) acc[e] = fma(v[e], x[u], acc[e]);
+            }
+        }
+        for (; p < k; p += PLANES) {
+            float v[PIECE], x = one(vec + p * vec_p);
+            widen(LOAD_PIECE(column + p * mat_p), v);
+            #pragma unroll
+            for (uint e = 0; e < PIECE; e++) acc[e] = fma(v[e], x, acc[e]);
+        }
+    }
+    #pragma unroll
+    for (uint e = 0; e < PIECE; e++) sums[plane][lane * PIECE + e] = acc[e];
+    for (int half_ = PLANES / 2; half_ > 0; half_ /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (plane < half_)
+            #pragma unroll
+            for (uint e = 0; e < PIECE; e++) sums[plane][lane * PIECE + e] += sums[plane + half_][lane * PIECE + e];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int i = get_group_id(0) * LANES * PIECE + get_local_id(0);
+    if (get_local_id(0) < LANES * PIECE && i < results) store(out + i * out_i, sums[0][get_local_id(0)]);
+#else
+    __local float sums[PLANES][EACH][LANES];
+    int first = (get_group_id(0) * PLANES + plane) * EACH;
+    __global const elem_t *rows[EACH];
+    float acc[EACH];
+    #pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        rows[i] = mat + min(first + i, results - 1) * mat_i;
+        acc[i] = 0;
+    }
+    int p = lane * PIECE;
+    for (; p + (UNROLL - 1) * LANES * PIECE < k; p += UNROLL * LANES * PIECE) {
+        uint4 pieces[EACH][UNROLL];
+        #pragma unroll
+        for (int i = 0; i < EACH; i++)
+            #pragma unroll
+            for (int u = 0; u < UNROLL; u++) pieces[i][u] = LOAD_PIECE(rows[i] + p + u * LANES * PIECE);
+        #pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            float x[PIECE];
+            widen(LOAD_PIECE(vec + p + u * LANES * PIECE), x);
+            #pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                float v[PIECE];
+                widen(pieces[i][u], v);
+                #pragma unroll
+                for (uint e = 0; e < PIECE; e++) acc[i] = fma(v[e], x[e], acc[i]);
+            }
+        }
+    }
+    for (; p < k; p += LANES * PIECE) {
+        float x[PIECE];
+        widen(LOAD_PIECE(vec + p), x);
+        #pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            float v[PIECE];
+            widen(LOAD_PIECE(rows[i] + p), v);
+            #pragma unroll
+            for (uint e = 0; e < PIECE; e++) acc[i] = fma(v[e], x[e], acc[i]);
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < EACH; i++) sums[plane][i][lane] = acc[i];
+    for (int half_ = LANES / 2; half_ > 0; half_ /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane < half_)
+            #pragma unroll
+            for (int i = 0; i < EACH; i++) sums[plane][i][lane] += sums[plane][i][lane + half_];
+    }
+    if (lane == 0)
+        #pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (first + i < results) store(out + (first + i) * out_i, sums[plane][i][0]);
+#endif
+}
