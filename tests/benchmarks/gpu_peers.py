@@ -4,7 +4,7 @@
 
 Every figure is a median of device times: ours from OpenCL profiling events, cuBLAS's from CUDA events around
 one product. Around a short product such windows hold mostly the launch itself, so there the time in a stream
-is taken too: cuBLAS's in a CUDA graph of 50, ours of 100 launches in a row that wait behind a kernel that sleeps
+is taken too: cuBLAS's in a CUDA graph of 50, ours of 100 launches in a row that wait behind a kernel asleep
 while they are enqueued. The window of an empty kernel is printed first. Errors are relative Frobenius norms
 against float64 over sampled rows.
 """
