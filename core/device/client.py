@@ -12,7 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,8 @@ class _ThreadState(threading.local):
         self.queue: cl.CommandQueue | None = None
         self.events: list[cl.Event] | None = None
         self.candidate = ""
+        self.waits: list[cl.Event] | None = None
+        self.chained = False
 
 
 class Client:
@@ -185,9 +187,23 @@ class Client:
                 kernel,
                 tuple(global_size),
                 None if local_size is None else tuple(local_size),
-                wait_for=wait_for,
+                wait_for=self._waits(wait_for),
             )
         return self._note(event, label)
+
+    def launcher(
+        self,
+        kernel: cl.Kernel,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        queue: cl.CommandQueue,
+    ) -> Callable[[Sequence[cl.Event] | None], cl.Event]:
+        """`launch(wait_for)`, with nothing left to be made ready: for a launch that is repeated.
+
+        It counts nothing and raises pyopencl's own errors; who uses it counts and translates.
+        """
+        local = None if local_size is None else tuple(local_size)
+        return partial(cl.enqueue_nd_range_kernel, queue, kernel, tuple(global_size), local, None)
 
     def copy(
         self,
@@ -211,15 +227,38 @@ class Client:
                 byte_count=nbytes,
                 src_offset=src_offset,
                 dst_offset=dst_offset,
-                wait_for=wait_for,
+                wait_for=self._waits(wait_for),
             )
         return self._note(event, label)
 
+    def fill_zeros(self, buffer: cl.Buffer, nbytes: int, *, offset: int = 0) -> cl.Event:
+        """Zero bytes of a buffer on this thread's current queue. Does not wait."""
+        with faults.enqueuing(""):
+            event = cl.enqueue_fill_buffer(
+                self.current_queue, buffer, np.zeros(1, np.uint8), offset, nbytes, wait_for=self._waits(None)
+            )
+        return self._note(event, None)
+
+    def marker(self) -> cl.Event:
+        """An event that completes after this thread's work on its current queue so far."""
+        with faults.enqueuing(""):
+            return cl.enqueue_marker(self.current_queue, wait_for=self._waits(None))
+
+    def _waits(self, wait_for: Sequence[cl.Event] | None) -> Sequence[cl.Event] | None:
+        """What the next command waits for: its own list, and what `using` was given."""
+        waits = self._thread.waits
+        return [*waits, *(wait_for or ())] if waits else wait_for
+
     def _note(self, event: cl.Event, label: str | None) -> cl.Event:
+        thread = self._thread
         if label is not None:
             self.counters.count_launch(label)
-        if self._thread.events is not None:
-            self._thread.events.append(event)
+        if thread.events is not None:
+            thread.events.append(event)
+        if thread.chained:
+            thread.waits = [event]
+        elif thread.waits is not None:
+            thread.waits = None
         return event
 
     def empty(self, nbytes: int) -> cl.Buffer:
@@ -254,10 +293,19 @@ class Client:
         """
         with faults.waiting(self._thread.candidate):
             if not in_place:
-                cl.enqueue_copy(self.current_queue, memory, buffer, is_blocking=True)
+                cl.enqueue_copy(
+                    self.current_queue, memory, buffer, is_blocking=True, wait_for=self._waits(None)
+                )
                 return
             mapped, _ = cl.enqueue_map_buffer(
-                self.current_queue, buffer, cl.map_flags.READ, 0, memory.shape, memory.dtype, is_blocking=True
+                self.current_queue,
+                buffer,
+                cl.map_flags.READ,
+                0,
+                memory.shape,
+                memory.dtype,
+                wait_for=self._waits(None),
+                is_blocking=True,
             )
             mapped.base.release(self.current_queue)
             self.current_queue.finish()
@@ -284,15 +332,20 @@ class Client:
     def using(
         self, queue: cl.CommandQueue | None, wait_for: Sequence[cl.Event] | None = None
     ) -> Iterator[None]:
-        """This thread's work inside the block goes to `queue` (None: unchanged), after `wait_for`."""
-        before = self._thread.queue
-        self._thread.queue = queue or before
+        """This thread's work inside the block goes to `queue` (None: unchanged), after `wait_for`.
+
+        Commands run one after another even where the queue is out-of-order: each then waits for the
+        one before. Other work on that queue is neither waited for nor held up.
+        """
+        thread = self._thread
+        before = (thread.queue, thread.waits, thread.chained)
+        thread.queue = queue or thread.queue
+        thread.waits = [*(thread.waits or ()), *(wait_for or ())] or None
+        thread.chained = is_out_of_order(self.current_queue)
         try:
-            if wait_for:
-                cl.enqueue_barrier(self.current_queue, wait_for=list(wait_for))
             yield
         finally:
-            self._thread.queue = before
+            thread.queue, thread.waits, thread.chained = before
 
     @contextmanager
     def naming(self, candidate: str) -> Iterator[None]:
@@ -317,17 +370,17 @@ class Client:
         if repeats < 1:
             raise ValueError(f"repeats is {repeats}; at least 1 is needed")
         thread = self._thread
-        before = (thread.queue, thread.events)
+        before = (thread.queue, thread.events, thread.waits, thread.chained)
         self.sync()
         executions: list[list[cl.Event]] = []
         try:
-            thread.queue = self.profiling_queue
+            thread.queue, thread.waits, thread.chained = self.profiling_queue, None, False
             for _ in range(repeats):
                 thread.events = []
                 fn()
                 executions.append(thread.events)
         finally:
-            thread.queue, thread.events = before
+            thread.queue, thread.events, thread.waits, thread.chained = before
             with faults.waiting(thread.candidate):
                 self.profiling_queue.finish()
         return sum(self._window_s(events) for events in executions) / repeats
@@ -351,6 +404,11 @@ class Client:
     def shared(self) -> AbstractContextManager[None]:
         """Inside the block nobody measures on the device; other processes may hold it shared as well."""
         return self._lock.held(shared=True)
+
+
+def is_out_of_order(queue: cl.CommandQueue) -> bool:
+    """Whether commands of this queue may overtake one another."""
+    return bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
 
 
 def _uncached_program(context: cl.Context, source: str) -> cl.Program:

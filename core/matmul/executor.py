@@ -1,10 +1,11 @@
-"""A launch plan made ready on a device: kernels built once, buffers bound, launches enqueued in order."""
+"""A launch plan made ready on a device: kernels built once, arguments set in place, launched in order."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .launch import Arg, Blob, KernelCall, LaunchPlan, Scratch, Slot
+from .launch import Arg, Blob, LaunchPlan, Scratch, Slot
 
 
 class Launcher(Protocol):
@@ -23,6 +24,10 @@ class Launcher(Protocol):
         label: str | None = None,
     ) -> Any: ...
 
+    def launcher(
+        self, kernel: Any, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, queue: Any
+    ) -> Callable[[Any], Any]: ...
+
     def empty(self, nbytes: int) -> Any: ...
 
     def address(self, buffer: Any) -> int: ...
@@ -30,48 +35,140 @@ class Launcher(Protocol):
     def upload(self, data: bytes) -> Any: ...
 
 
-class Prepared:
-    """A plan's kernels and scratch buffers, for one thread: kernels hold their arguments."""
+Operands = tuple[Any, Any, Any]
+"""The buffers of lhs, rhs and out."""
 
-    def __init__(self, client: Launcher, plan: LaunchPlan) -> None:
+Launch = Callable[[Any, Any, Any, Any], Any]
+"""launch(lhs, rhs, out, wait_for) -> event"""
+
+MOST_BLOB_SETS = 4
+"""Blobs hold device addresses, so the buffers they are for are kept: those of this many calls at most."""
+
+_ORDER = {Slot.LHS: 0, Slot.RHS: 1, Slot.OUT: 2}
+
+
+class Prepared:
+    """A plan's kernels and scratch buffers, for one thread and one queue.
+
+    Kernels hold their arguments, so two threads need two of these. Scratch buffers are used by every
+    launch, so two queues need two as well. `chained` is for out-of-order queues: each kernel then waits
+    for the one before, and a call that shares scratch buffers for the one before it.
+    """
+
+    def __init__(self, client: Launcher, plan: LaunchPlan, chained: bool = False) -> None:
         self._client = client
-        self._plan = plan
-        self._kernels = [client.kernel(c.source, c.name, c.options, c.rewrite) for c in plan.calls]
+        self.plan = plan
+        self._chained = chained
+        self._before: list[Any] = []
+        self.scratch_bytes = sum(plan.scratch_bytes)
         self._scratch = [client.empty(nbytes) for nbytes in plan.scratch_bytes]
-        self._kept: list[Any] = []
+        self._kernels = [client.kernel(c.source, c.name, c.options, c.rewrite) for c in plan.calls]
+        self._places = [_Places(call.args) for call in plan.calls]
+        self._has_blobs = any(places.blobs for places in self._places)
+        self._bound_blobs: list[tuple[Operands, dict[int, Any]]] = []
+        for kernel, call in zip(self._kernels, plan.calls, strict=True):
+            for position, arg in enumerate(call.args):
+                if not isinstance(arg, (Slot, Blob)):
+                    kernel.set_arg(position, self._scratch[arg.index] if isinstance(arg, Scratch) else arg)
 
     def bind(self, lhs: Any, rhs: Any, out: Any) -> Prepared:
-        """Set every kernel's arguments for these three buffers."""
-        slots: dict[Slot | Scratch, Any] = {Slot.LHS: lhs, Slot.RHS: rhs, Slot.OUT: out}
-        slots.update((Scratch(i), buffer) for i, buffer in enumerate(self._scratch))
-        self._kept = [lhs, rhs, out]
-        blobs: dict[int, Any] = {}
-        for kernel, call in zip(self._kernels, self._plan.calls, strict=True):
-            kernel.set_args(*(self._value(arg, slots, blobs) for arg in call.args))
+        """Has every kernel read and write these three buffers."""
+        operands = (lhs, rhs, out)
+        if self._has_blobs:
+            self._bind_blobs(operands)
+        for kernel, places in zip(self._kernels, self._places, strict=True):
+            for position, which in places.slots:
+                kernel.set_arg(position, operands[which])
         return self
-
-    def _value(self, arg: Arg, slots: dict[Slot | Scratch, Any], blobs: dict[int, Any]) -> Any:
-        if isinstance(arg, (Slot, Scratch)):
-            return slots[arg]
-        if not isinstance(arg, Blob):
-            return arg
-        if id(arg) not in blobs:
-            addresses = {need: self._client.address(slots[need]) for need in arg.needs}
-            blobs[id(arg)] = self._client.upload(arg.build(addresses))
-            self._kept.append(blobs[id(arg)])
-        return blobs[id(arg)]
 
     def enqueue(self, queue: Any = None, wait_for: Any = None) -> list[Any]:
         """Enqueue the launches in order; the first waits for `wait_for`. Returns their events."""
         events: list[Any] = []
-        for kernel, call in zip(self._kernels, self._plan.calls, strict=True):
-            events.append(self._launch(kernel, call, queue, None if events else wait_for))
+        waits = [*(wait_for or ()), *self._before]
+        for kernel, call in zip(self._kernels, self.plan.calls, strict=True):
+            event = self._client.enqueue(
+                kernel, call.global_size, call.local_size, queue=queue, wait_for=waits or None
+            )
+            events.append(event)
+            waits = [event] if self._chained else []
+        self._note(waits)
         return events
 
-    def _launch(self, kernel: Any, call: KernelCall, queue: Any, wait_for: Any) -> Any:
-        return self._client.enqueue(kernel, call.global_size, call.local_size, queue=queue, wait_for=wait_for)
+    def steady(self, queue: Any) -> Launch:
+        """`launch(lhs, rhs, out, wait_for) -> event` on one queue, with no more work than it takes.
+
+        It raises the OpenCL library's own errors.
+        """
+        launches = [
+            self._client.launcher(kernel, call.global_size, call.local_size, queue)
+            for kernel, call in zip(self._kernels, self.plan.calls, strict=True)
+        ]
+        places = self._places[0]
+        if len(launches) == 1 and places.in_order and not (self._chained or self._has_blobs):
+            return _single(self._kernels[0].set_arg, places.slots, launches[0])
+
+        def launch(lhs: Any, rhs: Any, out: Any, wait_for: Any) -> Any:
+            self.bind(lhs, rhs, out)
+            waits = [*(wait_for or ()), *self._before]
+            event = None
+            for enqueue in launches:
+                event = enqueue(waits or None)
+                waits = [event] if self._chained else []
+            self._note(waits)
+            return event
+
+        return launch
+
+    def _note(self, last: list[Any]) -> None:
+        if self._scratch and self._chained:
+            self._before = last
+
+    def _bind_blobs(self, operands: Operands) -> None:
+        blobs = next((blobs for known, blobs in self._bound_blobs if known == operands), None)
+        if blobs is None:
+            blobs = self._make_blobs(operands)
+            self._bound_blobs = [*self._bound_blobs[1 - MOST_BLOB_SETS :], (operands, blobs)]
+        for kernel, places in zip(self._kernels, self._places, strict=True):
+            for position, blob in places.blobs:
+                kernel.set_arg(position, blobs[id(blob)])
+
+    def _make_blobs(self, operands: Operands) -> dict[int, Any]:
+        slots: dict[Slot | Scratch, Any] = {slot: operands[which] for slot, which in _ORDER.items()}
+        slots.update((Scratch(i), buffer) for i, buffer in enumerate(self._scratch))
+        blobs: dict[int, Any] = {}
+        for blob in (blob for places in self._places for _, blob in places.blobs):
+            if id(blob) not in blobs:
+                addresses = {need: self._client.address(slots[need]) for need in blob.needs}
+                blobs[id(blob)] = self._client.upload(blob.build(addresses))
+        return blobs
 
 
-def prepare(client: Launcher, plan: LaunchPlan) -> Prepared:
-    """Build a plan's kernels and make its scratch buffers."""
-    return Prepared(client, plan)
+class _Places:
+    """Which arguments of a kernel change from call to call."""
+
+    def __init__(self, args: Sequence[Arg]) -> None:
+        self.slots = [(i, _ORDER[arg]) for i, arg in enumerate(args) if isinstance(arg, Slot)]
+        self.blobs = [(i, arg) for i, arg in enumerate(args) if isinstance(arg, Blob)]
+        self.in_order = [which for _, which in self.slots] == [0, 1, 2]
+
+
+def _single(
+    set_arg: Callable[[int, Any], None],
+    slots: Sequence[tuple[int, int]],
+    enqueue: Callable[[Any], Any],
+) -> Launch:
+    """The commonest case: one kernel that takes each operand once."""
+    (lhs_at, _), (rhs_at, _), (out_at, _) = slots
+
+    def launch(lhs: Any, rhs: Any, out: Any, wait_for: Any) -> Any:
+        set_arg(lhs_at, lhs)
+        set_arg(rhs_at, rhs)
+        set_arg(out_at, out)
+        return enqueue(wait_for)
+
+    return launch
+
+
+def prepare(client: Launcher, plan: LaunchPlan, *, chained: bool = False) -> Prepared:
+    """Build a plan's kernels and make its scratch buffers; `chained` for an out-of-order queue."""
+    return Prepared(client, plan, chained)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import pyopencl as cl
 
-from ..device.client import Client
+from ..device.client import Client, is_out_of_order
+from ..errors import OutOfMemoryError
 from ..proof.output import OutputCheck
 from ..proof.subject import MatmulProof
 from ..tuning.bounds import Bounds
@@ -22,10 +23,19 @@ from .key import MatmulAutotuneKey
 from .problem import Problem
 
 MAX_PREPARED = 128
-"""Prepared launches a thread keeps; each may hold scratch buffers as large as the operands."""
+"""Prepared launches a thread keeps."""
+
+MOST_SCRATCH_SHARE = 8
+"""Their scratch buffers take at most the device's memory divided by this."""
 
 ENTRY = "MatmulEntry"
 """Counts one call of a candidate, whatever number of kernels it launches."""
+
+
+class _ThreadTable(threading.local):
+    def __init__(self) -> None:
+        self.table: OrderedDict[tuple[str, Problem, cl.CommandQueue], Prepared] = OrderedDict()
+        self.latest: Prepared | None = None
 
 
 @dataclass(frozen=True)
@@ -39,35 +49,65 @@ class MatmulInputs:
 
 
 class MatmulCandidates:
-    """Runs candidates on one device. Shared by threads: each thread has its own kernels."""
+    """Runs candidates on one device. Shared by threads: each thread has its own kernels.
 
-    def __init__(self, client: Client) -> None:
+    `dropped()` is called when launches of this thread were let go to free their scratch buffers.
+    """
+
+    def __init__(self, client: Client, dropped: Callable[[], object] = lambda: None) -> None:
         self.client = client
-        self._thread = threading.local()
+        self._dropped = dropped
+        self._thread = _ThreadTable()
+        self._most_scratch_bytes = client.profile.memory_bytes // MOST_SCRATCH_SHARE or 1 << 30
 
     def prepared(self, candidate: Candidate, problem: Problem) -> Prepared:
-        """The candidate's launches for this problem, compiled. Raises UnsupportedError before any compile."""
-        table: OrderedDict[tuple[str, Problem], Prepared] | None = getattr(self._thread, "table", None)
-        if table is None:
-            table = self._thread.table = OrderedDict()
-        key = (candidate.name, problem)
+        """The candidate's launches for this problem on the thread's current queue, compiled.
+
+        Raises UnsupportedError before any compile, OutOfMemoryError for its scratch buffers.
+        """
+        table, queue = self._thread.table, self.client.current_queue
+        if queue is self.client.profiling_queue:  # never busy at the same time as the plain one
+            queue = self.client.queue
+        key = (candidate.name, problem, queue)
         found = table.get(key)
-        if found is None:
-            found = prepare(self.client, candidate.plan(problem, self.client.profile))
-            table[key] = found
-            if len(table) > MAX_PREPARED:
-                table.popitem(last=False)
-        else:
+        if found is not None:
             table.move_to_end(key)
+            return found
+        plan = candidate.plan(problem, self.client.profile)
+        self._make_room(sum(plan.scratch_bytes))
+        chained = is_out_of_order(queue)
+        try:
+            found = prepare(self.client, plan, chained=chained)
+        except OutOfMemoryError:
+            if not table:
+                raise
+            self._make_room(self._most_scratch_bytes)
+            found = prepare(self.client, plan, chained=chained)
+        table[key] = found
         return found
+
+    def _make_room(self, scratch_bytes: int) -> None:
+        """Lets go of the launches used longest ago, until the new one's scratch buffers fit."""
+        table = self._thread.table
+        before = len(table)
+        held = sum(prepared.scratch_bytes for prepared in table.values())
+        while table and (len(table) >= MAX_PREPARED or held + scratch_bytes > self._most_scratch_bytes):
+            held -= table.popitem(last=False)[1].scratch_bytes
+        if len(table) < before:
+            self._dropped()
 
     def run(self, candidate: Candidate, inputs: MatmulInputs) -> cl.Buffer:
         """Enqueues one product on the client's current queue; returns the output buffer."""
-        prepared = self.prepared(candidate, inputs.problem)
+        prepared = self._thread.latest = self.prepared(candidate, inputs.problem)
         prepared.bind(inputs.lhs, inputs.rhs, inputs.out)
         prepared.enqueue()
         self.client.counters.count_launch(ENTRY)
         return inputs.out
+
+    @property
+    def latest(self) -> Prepared | None:
+        """What this thread ran last."""
+        return self._thread.latest
 
     def tunables(self, level: Level, bounds: Callable[[MatmulInputs], Bounds | None]) -> TunableSet:
         """All candidates as a set for the tuner, in the order of the table."""
