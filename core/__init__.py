@@ -28,7 +28,7 @@ from .tuning.tunable import Tunable, TunableSet, TuneGroup
 from .tuning.tuner import LocalTuner
 
 if TYPE_CHECKING:
-    from .api import decisions, devices, matmul, probe, tune
+    from .api import decisions, devices, enqueue_matmul, matmul, probe, tune
     from .config import Config, load_config
     from .device.client import Client
     from .session import Session
@@ -41,6 +41,7 @@ _LATER = {
     "Session": ".session",
     "decisions": ".api",
     "devices": ".api",
+    "enqueue_matmul": ".api",
     "load_config": ".config",
     "matmul": ".api",
     "probe": ".api",
@@ -70,6 +71,7 @@ __all__ = [
     "anchor",
     "decisions",
     "devices",
+    "enqueue_matmul",
     "load_config",
     "matmul",
     "probe",
@@ -77,10 +79,16 @@ __all__ = [
 ]
 
 
+# Importing the package `matmul` binds its name here, once. Done now and undone, the name is the function's.
+import_module(".matmul", __name__)
+del globals()["matmul"]
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'rooftune' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name], __name__), name)
+    value = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+    return value
 
 
 def __dir__() -> list[str]:

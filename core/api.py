@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .device.opencl import cl
+from .errors import UsageError
+from .matmul.hot import Array
+from .matmul.operation import Request, of_device_arrays
+from .matmul.operation import matmul as compute
 from .matmul.problem import Elem, Shape
 from .session import Session, default_session
 
 if TYPE_CHECKING:
-    import pyopencl as cl
-
     from .device.client import Client
 
 
@@ -36,17 +39,21 @@ def matmul(
     (float64 for float64). `precision` is for float32: "full" (the default; error no worse than that of
     plain float32 multiply-adds) or "tf32". `out` takes the result; where it overlaps an operand or has
     strides that no kernel writes, the result goes through a temporary. `queue` is where the work is
-    enqueued, after `wait_for`; `client` computes on a device opened before.
+    enqueued (default: the first operand's own), after `wait_for` and after the events that the arrays
+    carry. As pyopencl's own operations do, it leaves the event of its work in the result's `events`: one
+    that completes after all that were there. `enqueue_matmul` returns that event. A queue may be
+    out-of-order. `client` computes on a device opened before.
 
     The first call with a new key measures candidates, for seconds; the decision is stored.
 
     Raises UsageError (a ValueError) for shapes that do not multiply, DtypeError (a TypeError) for
     other element types, DeviceError without a device, WorkError when no candidate can run.
     """
-    from .matmul.operation import matmul as compute
-
+    session = default_session()
+    if out is not None and session.hot.launch(a, b, out, precision, dtype, client, queue, wait_for):
+        return out
     return compute(
-        default_session(),
+        session,
         a,
         b,
         out=out,
@@ -56,6 +63,38 @@ def matmul(
         queue=queue,
         wait_for=wait_for,
     )
+
+
+def enqueue_matmul(
+    queue: cl.CommandQueue,
+    a: Array,
+    b: Array,
+    out: Array,
+    *,
+    dtype: str | None = None,
+    precision: str | None = None,
+    client: Client | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> cl.Event:
+    """Enqueues the product of two pyopencl arrays into `out`, and returns its event.
+
+    Like `matmul` with `out` and `queue`, in the manner of pyopencl's own enqueue functions. The event
+    completes with the product, whatever number of kernels it takes.
+
+    Raises what `matmul` raises, and UsageError when an argument is not a pyopencl array.
+    """
+    session = default_session()
+    event = session.hot.launch(a, b, out, precision, dtype, client, queue, wait_for)
+    if event is not None:
+        return event
+    for name, array in (("a", a), ("b", b), ("out", out)):
+        if not isinstance(array, Array):
+            raise UsageError(
+                f"{name} is a {type(array).__name__}; enqueue_matmul takes pyopencl arrays",
+                hint="matmul() takes numpy arrays as well.",
+            )
+    request = Request(precision, dtype, client, queue, tuple(wait_for or ()))
+    return of_device_arrays(session, a, b, out, request)[1]
 
 
 def tune(

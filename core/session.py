@@ -18,8 +18,9 @@ from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
 from .device.opencl import cl
 from .matmul.cost import compute_ops, moved_bytes
+from .matmul.hot import HotPath
 from .matmul.problem import Elem, Problem, Shape
-from .matmul.tunables import MatmulCandidates, MatmulInputs
+from .matmul.tunables import ENTRY, MatmulCandidates, MatmulInputs
 from .proof.prover import Prover
 from .store.cold import ColdDecisions, ColdProbes
 from .store.history import History
@@ -72,6 +73,7 @@ class Session:
         self.prover = Prover(self.store.proofs, self.config.proof)
         self.context = self._context(measure, json_stdout, progress)
         self.tuner = LocalTuner(TUNER, self.context)
+        self.hot = HotPath(self.tuner, ENTRY)
         self._clients: dict[object, Client] = {}
         self._candidates: dict[int, MatmulCandidates] = {}
         self._lock = threading.RLock()
@@ -110,7 +112,7 @@ class Session:
         """The matmul candidates on this client's device, built once."""
         with self._lock:
             if id(client) not in self._candidates:
-                self._candidates[id(client)] = MatmulCandidates(client)
+                self._candidates[id(client)] = MatmulCandidates(client, self.hot.forget)
             return self._candidates[id(client)]
 
     def tunables(self, client: Client) -> TunableSet:
@@ -218,6 +220,8 @@ _default_lock = threading.Lock()
 def default_session() -> Session:
     """The session of `rooftune.matmul`, made at the first call from the configuration found then."""
     global _default
+    if _default is not None:
+        return _default
     with _default_lock:
         if _default is None:
             _default = Session()

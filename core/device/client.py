@@ -41,6 +41,7 @@ class _ThreadState(threading.local):
         self.candidate = ""
         self.waits: list[cl.Event] | None = None
         self.chained = False
+        self.latest: cl.Event | None = None
 
 
 class Client:
@@ -231,13 +232,19 @@ class Client:
             )
         return self._note(event, label)
 
-    def fill_zeros(self, buffer: cl.Buffer, nbytes: int, *, offset: int = 0) -> cl.Event:
-        """Zero bytes of a buffer on this thread's current queue. Does not wait."""
-        with faults.enqueuing(""):
-            event = cl.enqueue_fill_buffer(
-                self.current_queue, buffer, np.zeros(1, np.uint8), offset, nbytes, wait_for=self._waits(None)
-            )
-        return self._note(event, None)
+    @property
+    def last_event(self) -> cl.Event:
+        """The event of what this thread enqueued last; a marker when it has enqueued nothing."""
+        return self._thread.latest or self.marker()
+
+    def wait_also(self, events: Sequence[cl.Event]) -> None:
+        """Has this thread's next command wait for these too."""
+        if events:
+            self._thread.waits = [*(self._thread.waits or ()), *events]
+
+    def allocating(self, nbytes: int) -> AbstractContextManager[None]:
+        """Around the making of a buffer: failures are reported as OutOfMemoryError."""
+        return faults.allocating(nbytes)
 
     def marker(self) -> cl.Event:
         """An event that completes after this thread's work on its current queue so far."""
@@ -255,6 +262,7 @@ class Client:
             self.counters.count_launch(label)
         if thread.events is not None:
             thread.events.append(event)
+        thread.latest = event
         if thread.chained:
             thread.waits = [event]
         elif thread.waits is not None:

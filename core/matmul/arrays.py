@@ -11,7 +11,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..device.client import Client
-from ..errors import DtypeError
+from ..errors import DtypeError, UsageError
 from .problem import Elem
 from .shapes import View
 
@@ -20,13 +20,20 @@ MAX_SPAN_RATIO = 2
 
 _ELEMS = {"float16": Elem.F16, "float32": Elem.F32, "float64": Elem.F64, "bfloat16": Elem.BF16}
 SUPPORTED = "float16, bfloat16, float32, float64"
+_HINTS = {
+    "b": "Convert with .astype(numpy.float32); for the boolean product compare the result with 0.",
+    "iu": "Convert with .astype(numpy.float32), or float64 for integers above 2**24. "
+    "uint16 data that holds bfloat16 needs dtype='bf16'.",
+    "c": "Multiply the real and imaginary parts, each on its own.",
+    "OSUVmM": "Convert to an array of numbers first.",
+}
 
 
 @dataclass(frozen=True)
 class Loaded:
     """An operand on the device. `keep` is host memory that must outlive the buffer."""
 
-    buffer: cl.Buffer
+    buffer: Any
     view: View
     keep: Any = None
 
@@ -40,22 +47,31 @@ def elem_of(dtype: np.dtype[Any], wanted: str | None = None) -> Elem:
         return Elem.BF16
     elem = _ELEMS.get(dtype.name)
     if elem is None:
+        hints = [hint for kinds, hint in _HINTS.items() if dtype.kind in kinds]
         raise DtypeError(
             f"matmul of {dtype.name} arrays is not supported; allowed are {SUPPORTED}",
-            hint="Convert with .astype(numpy.float32), or pass uint16 data with dtype='bf16'.",
+            hint=(hints or ["Convert with .astype(numpy.float32)."])[0],
         )
     return elem
 
 
 def common_dtype(a: np.dtype[Any], b: np.dtype[Any], wanted: str | None) -> np.dtype[Any]:
-    """The type both operands are promoted to, as numpy promotes; raises DtypeError where it cannot be had."""
+    """The type both operands are promoted to, as numpy promotes, in native byte order.
+
+    With `wanted` "bf16": the first operand's type, bfloat16 or uint16. Raises DtypeError where there is none.
+    """
     elems = {elem_of(a, wanted), elem_of(b, wanted)}
-    if wanted == "bf16" and elems != {Elem.BF16}:
-        raise DtypeError(f"dtype='bf16' is for uint16 data; the operands are {a.name} and {b.name}")
+    if wanted == "bf16":
+        if elems != {Elem.BF16}:
+            raise DtypeError(
+                f"dtype='bf16' is for uint16 data; the operands are {a.name} and {b.name}",
+                hint="Leave dtype out, and give both operands the same type.",
+            )
+        return a.newbyteorder("=")
     if a == b:
-        return a
+        return a.newbyteorder("=")
     try:
-        return np.result_type(a, b)
+        return np.result_type(a, b).newbyteorder("=")
     except TypeError:
         raise DtypeError(
             f"matmul of {a.name} and {b.name}: numpy has no common type for them",
@@ -81,34 +97,81 @@ def load_numpy(client: Client, array: np.ndarray[Any, Any]) -> Loaded:
     """The array on the device: in place on CPU devices, else copied; repacked when its span is too wide."""
     array = _addressable(array)
     low, high = span_bytes(array.shape, array.strides, array.itemsize)
-    base = array.__array_interface__["data"][0] + low
-    memory = np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(base))
+    memory = _memory(array, low, high)
     where = cl.mem_flags.USE_HOST_PTR if client.profile.is_cpu else cl.mem_flags.COPY_HOST_PTR
-    buffer = cl.Buffer(client.context, cl.mem_flags.READ_ONLY | where, hostbuf=memory)
+    with client.allocating(high - low):
+        buffer = cl.Buffer(client.context, cl.mem_flags.READ_ONLY | where, hostbuf=memory)
     return Loaded(buffer, view_of(array.shape, array.strides, array.itemsize, -low), (array, memory))
 
 
+def load_result(client: Client, result: np.ndarray[Any, Any], view: View) -> Loaded:
+    """A buffer for a C-contiguous result: on CPU devices the result's own memory. `keep` is that memory."""
+    memory = result.reshape(-1).view(np.uint8)
+    if not client.profile.is_cpu:
+        return Loaded(client.empty(result.nbytes), view, memory)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+    with client.allocating(result.nbytes):
+        return Loaded(cl.Buffer(client.context, flags, hostbuf=memory), view, memory)
+
+
+def _memory(array: np.ndarray[Any, Any], low: int, high: int) -> Any:
+    """The bytes that the array touches, as something OpenCL takes."""
+    if high - low == array.nbytes and array.flags.c_contiguous and array.dtype.kind == "f":
+        return array
+    base = array.__array_interface__["data"][0] + low
+    return np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(base))
+
+
 def _addressable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    flags = array.flags
+    if flags.aligned and array.dtype.isnative and flags.forc:
+        return array
     low, high = span_bytes(array.shape, array.strides, array.itemsize)
-    aligned = array.flags.aligned and all(s % array.itemsize == 0 for s in array.strides)
+    aligned = flags.aligned and all(s % array.itemsize == 0 for s in array.strides)
     if aligned and array.dtype.isnative and high - low <= MAX_SPAN_RATIO * array.nbytes:
         return array
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
 
 def load_device(array: cl_array.Array) -> Loaded:
-    """A pyopencl array as it is: its buffer, strides and byte offset, nothing copied."""
+    """A pyopencl array as it is: its buffer, strides and byte offset, nothing copied.
+
+    Raises UsageError for one that is in shared virtual memory, DtypeError for a foreign byte order.
+    """
     buffer: Any = array.base_data
+    if buffer is not None and not isinstance(buffer, cl.MemoryObjectHolder):
+        raise UsageError(
+            f"an array lies in {type(buffer).__name__}, not in a buffer",
+            hint="Make it with pyopencl.array.to_device(queue, x), without an allocator.",
+        )
+    if not array.dtype.isnative:
+        raise DtypeError(
+            f"an array on the device has type {array.dtype.str}, which is not in native byte order",
+            hint="Convert it on the host, with x.astype(x.dtype.newbyteorder('=')).",
+        )
     return Loaded(buffer, view_of(array.shape, array.strides, array.dtype.itemsize, array.offset), array)
 
 
 def overlaps(a: cl_array.Array, b: cl_array.Array) -> bool:
-    """Whether two pyopencl arrays may share bytes."""
-    if a.base_data != b.base_data:
-        return False
+    """Whether two pyopencl arrays may share bytes. A part of a larger buffer counts as where it lies."""
+    (a_root, a_low, a_high), (b_root, b_low, b_high) = (_place(a), _place(b))
+    return a_root == b_root and a_low < b_high and b_low < a_high
+
+
+def apart(a: cl_array.Array, b: cl_array.Array) -> bool:
+    """Whether arrays of these offsets, shapes and strides share no byte even in the same buffer."""
     (a_low, a_high), (b_low, b_high) = (
-        (x.offset + low, x.offset + high)
-        for x in (a, b)
-        for low, high in [span_bytes(x.shape, x.strides, x.dtype.itemsize)]
+        span_bytes(x.shape, x.strides, x.dtype.itemsize) for x in (a, b)
     )
-    return a_low < b_high and b_low < a_high
+    return a.offset + a_high <= b.offset + b_low or b.offset + b_high <= a.offset + a_low
+
+
+def _place(array: cl_array.Array) -> tuple[Any, int, int]:
+    """The buffer an array lies in, and its first and one-past-last byte there."""
+    root: Any = array.base_data
+    low, high = (array.offset + end for end in span_bytes(array.shape, array.strides, array.dtype.itemsize))
+    parent = root.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT) if root is not None else None
+    if parent is None:
+        return root, low, high
+    shift = root.get_info(cl.mem_info.OFFSET)
+    return parent, shift + low, shift + high

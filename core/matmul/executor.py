@@ -38,8 +38,8 @@ class Launcher(Protocol):
 Operands = tuple[Any, Any, Any]
 """The buffers of lhs, rhs and out."""
 
-Launch = Callable[[Any, Any, Any, Any], Any]
-"""launch(lhs, rhs, out, wait_for) -> event"""
+Launch = Callable[[Any], Any]
+"""launch(wait_for) -> event"""
 
 MOST_BLOB_SETS = 4
 """Blobs hold device addresses, so the buffers they are for are kept: those of this many calls at most."""
@@ -60,6 +60,8 @@ class Prepared:
         self.plan = plan
         self._chained = chained
         self._before: list[Any] = []
+        self.bound: object = None
+        """Who bound these buffers last, for one who keeps them bound between calls; `bind` clears it."""
         self.scratch_bytes = sum(plan.scratch_bytes)
         self._scratch = [client.empty(nbytes) for nbytes in plan.scratch_bytes]
         self._kernels = [client.kernel(c.source, c.name, c.options, c.rewrite) for c in plan.calls]
@@ -73,6 +75,7 @@ class Prepared:
 
     def bind(self, lhs: Any, rhs: Any, out: Any) -> Prepared:
         """Has every kernel read and write these three buffers."""
+        self.bound = None
         operands = (lhs, rhs, out)
         if self._has_blobs:
             self._bind_blobs(operands)
@@ -95,7 +98,7 @@ class Prepared:
         return events
 
     def steady(self, queue: Any) -> Launch:
-        """`launch(lhs, rhs, out, wait_for) -> event` on one queue, with no more work than it takes.
+        """`launch(wait_for) -> event` on one queue, for what is bound, with no more work than it takes.
 
         It raises the OpenCL library's own errors.
         """
@@ -103,12 +106,10 @@ class Prepared:
             self._client.launcher(kernel, call.global_size, call.local_size, queue)
             for kernel, call in zip(self._kernels, self.plan.calls, strict=True)
         ]
-        places = self._places[0]
-        if len(launches) == 1 and places.in_order and not (self._chained or self._has_blobs):
-            return _single(self._kernels[0].set_arg, places.slots, launches[0])
+        if len(launches) == 1 and not (self._chained or self._has_blobs):
+            return launches[0]
 
-        def launch(lhs: Any, rhs: Any, out: Any, wait_for: Any) -> Any:
-            self.bind(lhs, rhs, out)
+        def launch(wait_for: Any) -> Any:
             waits = [*(wait_for or ()), *self._before]
             event = None
             for enqueue in launches:
@@ -149,24 +150,6 @@ class _Places:
     def __init__(self, args: Sequence[Arg]) -> None:
         self.slots = [(i, _ORDER[arg]) for i, arg in enumerate(args) if isinstance(arg, Slot)]
         self.blobs = [(i, arg) for i, arg in enumerate(args) if isinstance(arg, Blob)]
-        self.in_order = [which for _, which in self.slots] == [0, 1, 2]
-
-
-def _single(
-    set_arg: Callable[[int, Any], None],
-    slots: Sequence[tuple[int, int]],
-    enqueue: Callable[[Any], Any],
-) -> Launch:
-    """The commonest case: one kernel that takes each operand once."""
-    (lhs_at, _), (rhs_at, _), (out_at, _) = slots
-
-    def launch(lhs: Any, rhs: Any, out: Any, wait_for: Any) -> Any:
-        set_arg(lhs_at, lhs)
-        set_arg(rhs_at, rhs)
-        set_arg(out_at, out)
-        return enqueue(wait_for)
-
-    return launch
 
 
 def prepare(client: Launcher, plan: LaunchPlan, *, chained: bool = False) -> Prepared:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +13,9 @@ import pyopencl.array as cl_array
 
 from ..device.client import Client
 from ..errors import DtypeError, UnsupportedError, UsageError
-from .arrays import Loaded, common_dtype, elem_of, load_device, load_numpy, overlaps
+from .arrays import Loaded, apart, common_dtype, elem_of, load_device, load_numpy, load_result, overlaps
 from .copying import repacked, strided_copy
+from .hot import key_of
 from .problem import Elem, Problem, row_major
 from .shapes import Product, View, multiply
 from .tunables import MatmulInputs
@@ -21,6 +24,26 @@ if TYPE_CHECKING:
     from ..session import Session
 
 PRECISIONS = ("full", "tf32")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a caller asked for besides the operands; `precision` and `dtype` as given."""
+
+    precision: str | None = None
+    dtype: str | None = None
+    client: Client | None = None
+    queue: cl.CommandQueue | None = None
+    wait_for: Sequence[cl.Event] = ()
+
+
+@dataclass(frozen=True)
+class Types:
+    """The type both operands are brought to, as numpy and as candidates see it, and the precision."""
+
+    dtype: np.dtype[Any]
+    elem: Elem
+    precision: str
 
 
 def matmul(
@@ -36,12 +59,10 @@ def matmul(
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
     """See `rooftune.matmul`, which calls this with the process's session."""
-    precision = _precision(session, precision)
-    if dtype not in (None, "bf16"):
-        raise DtypeError(f"dtype={dtype!r} is not known; allowed is 'bf16', for uint16 data that holds bf16")
+    request = Request(precision, dtype, client, queue, tuple(wait_for or ()))
     on_device = [isinstance(x, cl_array.Array) for x in (a, b)]
     if all(on_device):
-        return _of_device_arrays(session, a, b, out, dtype, precision, client, queue, wait_for)
+        return of_device_arrays(session, a, b, out, request)[0]
     if any(on_device):
         raise UsageError(
             "matmul of a numpy array and a pyopencl array: the operands are in different places",
@@ -49,55 +70,67 @@ def matmul(
         )
     if wait_for is not None and queue is None:
         raise UsageError("wait_for needs the queue to wait on", hint="Give queue= as well.")
-    a, b = np.asarray(a), np.asarray(b)
-    client = client or session.client_for(queue)
-    return _of_numpy(session, a, b, out, dtype, precision, client, queue, wait_for)
+    return _of_numpy(session, np.asarray(a), np.asarray(b), out, request)
 
 
-def _precision(session: Session, wanted: str | None) -> str:
-    precision = wanted or session.config.matmul.f32_precision
+def _types(session: Session, a: np.dtype[Any], b: np.dtype[Any], request: Request) -> Types:
+    precision = request.precision or session.config.matmul.f32_precision
     if precision not in PRECISIONS:
         raise UsageError(f"precision '{precision}' is not known; allowed are {', '.join(PRECISIONS)}")
-    return precision
+    if request.dtype not in (None, "bf16"):
+        raise DtypeError(
+            f"dtype={request.dtype!r} is not known; allowed is 'bf16', for uint16 data that holds bf16"
+        )
+    common = common_dtype(a, b, request.dtype)
+    elem = elem_of(common, request.dtype)
+    return Types(common, elem, precision if elem is Elem.F32 else "full")
 
 
-def _precision_of(elem: Elem, precision: str) -> str:
-    return precision if elem is Elem.F32 else "full"
+def _check_device(client: Client, types: Types) -> None:
+    if types.elem is Elem.F64 and not client.profile.has_f64:
+        raise DtypeError(
+            f"{client.device_name} has no float64", hint="Convert both operands with .astype(numpy.float32)."
+        )
 
 
 # --- numpy -------------------------------------------------------------------------------------
 
 
 def _of_numpy(
-    session: Session,
-    a: np.ndarray[Any, Any],
-    b: np.ndarray[Any, Any],
-    out: Any,
-    dtype: str | None,
-    precision: str,
-    client: Client,
-    queue: cl.CommandQueue | None,
-    wait_for: Sequence[cl.Event] | None,
+    session: Session, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], out: Any, request: Request
 ) -> Any:
-    common = common_dtype(a.dtype, b.dtype, dtype)
-    elem = elem_of(common, dtype)
-    a, b = a.astype(common, copy=False), b.astype(common, copy=False)
+    types = _types(session, a.dtype, b.dtype, request)
     product = multiply(_numpy_view(a), _numpy_view(b))
     if out is not None:
-        _check_out(out, np.ndarray, product, common)
+        _check_out(out, np.ndarray, product, types.dtype)
         if not out.flags.writeable:
-            raise UsageError("the array given as out is read-only")
-    direct = out is not None and out.flags.c_contiguous and not np.may_share_memory(out, a)
-    direct = direct and not np.may_share_memory(out, b)
-    result = out if direct else np.empty(product.result_shape, common)
+            raise UsageError("the array given as out is read-only", hint="Give one that can be written to.")
+    direct = out is not None and out.flags.carray and not _shares(out, a) and not _shares(out, b)
+    result = out if direct else np.empty(product.result_shape, types.dtype)
     if product.is_empty:
         result[...] = 0
     else:
-        _fill(session, client, product, elem, _precision_of(elem, precision), (a, b), result, queue, wait_for)
-    if out is None or direct:
-        return result[()] if product.result_shape == () and out is None else result
+        client = request.client or session.client_for(request.queue)
+        _check_device(client, types)
+        _fill(session, client, product, types, (_as(a, types), _as(b, types)), result, request)
+    if direct:
+        return out
+    if out is None:
+        return result[()] if product.result_shape == () else result
     out[...] = result
     return out
+
+
+def _shares(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    return np.may_share_memory(a, b)
+
+
+def _as(array: np.ndarray[Any, Any], types: Types) -> np.ndarray[Any, Any]:
+    if array.dtype == types.dtype:
+        return array
+    if types.elem is Elem.BF16:  # bfloat16 and uint16 that holds it: the same bits
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).view(types.dtype)
+    return array.astype(types.dtype)
 
 
 def _numpy_view(array: np.ndarray[Any, Any]) -> View:
@@ -108,84 +141,111 @@ def _fill(
     session: Session,
     client: Client,
     product: Product,
-    elem: Elem,
-    precision: str,
+    types: Types,
     operands: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
     result: np.ndarray[Any, Any],
-    queue: cl.CommandQueue | None,
-    wait_for: Sequence[cl.Event] | None,
+    request: Request,
 ) -> None:
     """Computes into `result`, a C-contiguous array, and waits for it."""
     lhs, rhs = (load_numpy(client, array) for array in operands)
     placed = multiply(lhs.view, rhs.view)
-    in_place = client.profile.is_cpu
-    flags = cl.mem_flags.READ_WRITE
-    memory = result.reshape(-1).view(np.uint8)
-    if in_place:
-        buffer = cl.Buffer(client.context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
-    else:
-        buffer = client.empty(result.nbytes)
-    target = Loaded(buffer, View(product.full_shape, row_major(product.full_shape)), memory)
-    _run(session, client, placed, elem, precision, lhs, rhs, target, queue, wait_for)
-    with client.using(queue):
-        client.read_into(memory, buffer, in_place=in_place)
+    target = load_result(client, result, View(product.full_shape, row_major(product.full_shape)))
+    with client.using(request.queue, request.wait_for):
+        _run(session, client, placed, types, lhs, rhs, target)
+        client.read_into(target.keep, target.buffer, in_place=client.profile.is_cpu)
 
 
 # --- pyopencl arrays ---------------------------------------------------------------------------
 
 
-def _of_device_arrays(
-    session: Session,
-    a: cl_array.Array,
-    b: cl_array.Array,
-    out: Any,
-    dtype: str | None,
-    precision: str,
-    client: Client | None,
-    queue: cl.CommandQueue | None,
-    wait_for: Sequence[cl.Event] | None,
-) -> cl_array.Array:
-    queue = queue or a.queue or b.queue
-    client = client or session.client_for(queue, a.context)
+def of_device_arrays(
+    session: Session, a: cl_array.Array, b: cl_array.Array, out: Any, request: Request
+) -> tuple[cl_array.Array, cl.Event]:
+    """The product of two arrays on one device, enqueued, and the event it completes with."""
+    queue = request.queue or a.queue or b.queue
+    client = request.client or session.client_for(queue, a.context)
     queue = queue or client.queue
-    if not a.context == b.context == client.context:
+    if not a.context == b.context == client.context == queue.context:
         raise UsageError(
-            "the operands belong to different OpenCL contexts, or to another than the client",
+            "the operands belong to different OpenCL contexts, or to another than the client or queue",
             hint="Make both arrays, and the queue, in one context.",
         )
-    common = common_dtype(a.dtype, b.dtype, dtype)
-    elem = elem_of(common, dtype)
-    a, b = (x if x.dtype == common else x.astype(common, queue=queue) for x in (a, b))
-    lhs, rhs = load_device(a), load_device(b)
-    product = multiply(lhs.view, rhs.view)
+    types = _types(session, a.dtype, b.dtype, request)
+    _check_device(client, types)
+    product = multiply(load_device(a).view, load_device(b).view)
     if out is None:
-        out = cl_array.empty(queue, product.result_shape, common)
+        out = cl_array.empty(queue, product.result_shape, types.dtype)
     else:
-        _check_out(out, cl_array.Array, product, common)
-    if 0 in product.full_shape:
-        return out
+        _check_out(out, cl_array.Array, product, types.dtype)
+        if out.context != client.context:
+            raise UsageError("out belongs to another OpenCL context than the operands")
+    waits = [*request.wait_for, *a.events, *b.events, *out.events]
+    with client.using(queue, waits):
+        if product.is_empty:
+            event = _zero(client, out, types)
+        else:
+            event = _enqueue(session, client, queue, product, types, a, b, out, request)
+    out.events[:] = [event]
+    return out, event
+
+
+def _enqueue(
+    session: Session,
+    client: Client,
+    queue: cl.CommandQueue,
+    product: Product,
+    types: Types,
+    a: cl_array.Array,
+    b: cl_array.Array,
+    out: cl_array.Array,
+    request: Request,
+) -> cl.Event:
+    lhs, rhs = (_load(client, queue, x, types) for x in (a, b))
+    product = multiply(lhs.view, rhs.view)
     target = load_device(out)
     target = Loaded(target.buffer, product.full_view(target.view), out)
     shared = overlaps(out, a) or overlaps(out, b)
-    if product.is_empty:
-        _zero(client, elem, target, queue, wait_for)
-        return out
     if not shared and _writable(target.view):
-        events = [*(wait_for or ()), *a.events, *b.events, *out.events]
-        _run(session, client, product, elem, _precision_of(elem, precision), lhs, rhs, target, queue, events)
-        return out
-    temporary = client.empty(int(np.prod(product.full_shape)) * elem.size_bytes)
+        revision = session.tuner.decisions.revision
+        simple = _run(session, client, product, types, lhs, rhs, target)
+        if simple and types.dtype == a.dtype == b.dtype and session.tuner.decisions.revision == revision:
+            _remember(session, client, queue, a, b, out, request)
+        return client.last_event
+    temporary = client.empty(int(np.prod(product.full_shape)) * types.elem.size_bytes)
     between = Loaded(temporary, View(product.full_shape, row_major(product.full_shape)))
-    _run(session, client, product, elem, _precision_of(elem, precision), lhs, rhs, between, queue, wait_for)
-    strided_copy(
-        client,
-        elem,
-        (between.buffer, between.view),
-        (target.buffer, target.view),
-        queue=queue,
-        label="CopyOutput",
-    )
-    return out
+    _run(session, client, product, types, lhs, rhs, between)
+    source, destination = (between.buffer, between.view), (target.buffer, target.view)
+    return strided_copy(client, types.elem, source, destination, label="CopyOutput")
+
+
+def _load(client: Client, queue: cl.CommandQueue, array: cl_array.Array, types: Types) -> Loaded:
+    """An operand in the common type. The conversion is enqueued, and the next command waits for it."""
+    if array.dtype == types.dtype:
+        return load_device(array)
+    if types.elem is Elem.BF16:
+        return load_device(array.view(types.dtype))
+    converted = array.astype(types.dtype, queue=queue)
+    client.wait_also(converted.events)
+    return load_device(converted)
+
+
+def _remember(
+    session: Session,
+    client: Client,
+    queue: cl.CommandQueue,
+    a: cl_array.Array,
+    b: cl_array.Array,
+    out: cl_array.Array,
+    request: Request,
+) -> None:
+    """What ran just now will run again for such arrays, without the way it took to get here."""
+    prepared = session.candidates(client).latest
+    given = request.queue or a.queue
+    if prepared is None or given is not queue:
+        return
+    key = key_of(a, b, out, request.precision, request.dtype, request.client, queue)
+    disjoint = apart(out, a) and apart(out, b)
+    session.hot.remember(key, client, prepared, queue, disjoint=disjoint)
 
 
 def _check_out(out: Any, kind: type[Any], product: Product, dtype: np.dtype[Any]) -> None:
@@ -202,31 +262,34 @@ def _check_out(out: Any, kind: type[Any], product: Product, dtype: np.dtype[Any]
 
 def _writable(view: View) -> bool:
     """Whether candidates can write it: unit column stride, then strides that never overlap."""
-    shape, strides = view.shape, view.strides
     reach = 1
-    for position, (extent, stride) in enumerate(zip(reversed(shape), reversed(strides), strict=True)):
+    for position, (extent, stride) in enumerate(
+        zip(reversed(view.shape), reversed(view.strides), strict=True)
+    ):
         if extent == 1:
             continue
         if stride < reach or (position == 0 and stride != 1):
             return False
         reach = stride * extent
-    return True
+    return len(view.shape) <= 3 or _merged_axes(view) <= 2
 
 
-def _zero(
-    client: Client, elem: Elem, target: Loaded, queue: cl.CommandQueue, wait_for: Sequence[cl.Event] | None
-) -> None:
-    count = int(np.prod(target.view.shape))
-    zeros = client.upload(np.zeros(count * elem.size_bytes, np.uint8))
-    source = View(target.view.shape, row_major(target.view.shape))
-    strided_copy(
-        client,
-        elem,
-        (zeros, source),
-        (target.buffer, target.view),
-        queue=queue,
-        wait_for=wait_for,
-        label="CopyOutput",
+def _merged_axes(view: View) -> int:
+    """Batch axes left when those that follow one another in memory count as one."""
+    axes = [(e, s) for e, s in zip(view.shape[:-2], view.strides[:-2], strict=True) if e > 1]
+    breaks = sum(outer[1] != inner[0] * inner[1] for outer, inner in pairwise(axes))
+    return min(len(axes), breaks + 1)
+
+
+def _zero(client: Client, out: cl_array.Array, types: Types) -> cl.Event:
+    """Zeros, where k is 0; nothing at all where the result is empty."""
+    target = load_device(out)
+    if 0 in target.view.shape:
+        return client.marker()
+    zero = client.upload(np.zeros(types.elem.size_bytes, np.uint8))
+    source = View(target.view.shape, (0,) * len(target.view.shape))
+    return strided_copy(
+        client, types.elem, (zero, source), (target.buffer, target.view), label="CopyOutput"
     )
 
 
@@ -234,33 +297,28 @@ def _zero(
 
 
 def _run(
-    session: Session,
-    client: Client,
-    product: Product,
-    elem: Elem,
-    precision: str,
-    lhs: Loaded,
-    rhs: Loaded,
-    out: Loaded,
-    queue: cl.CommandQueue | None,
-    wait_for: Sequence[cl.Event] | None,
-) -> None:
-    """Enqueues the product on `queue` (default: the client's), tuning its key first if it is not known."""
+    session: Session, client: Client, product: Product, types: Types, lhs: Loaded, rhs: Loaded, out: Loaded
+) -> bool:
+    """Enqueues the product on the current queue, tuning its key first if it is not known.
+
+    Returns whether the operands were taken as they are.
+    """
+    elem = types.elem
     for operand in (lhs, rhs, out):
         if operand.view.offset_bytes % elem.size_bytes:
             raise UsageError(
                 f"an operand starts at byte {operand.view.offset_bytes} of its buffer, which is no multiple "
                 f"of its element size, {elem.size_bytes}"
             )
-    problem = product.problem(elem, precision, out.view)
-    with client.using(queue, wait_for):
-        if not _walkable(problem):
-            lhs, rhs = (
-                _expanded(client, elem, view, loaded)
-                for view, loaded in ((product.lhs, lhs), (product.rhs, rhs))
-            )
-            problem = multiply(lhs.view, rhs.view).problem(elem, precision, out.view)
-        session.execute(client, MatmulInputs(problem, lhs.buffer, rhs.buffer, out.buffer))
+    problem = product.problem(elem, types.precision, out.view)
+    walkable = _walkable(problem)
+    if not walkable:
+        lhs, rhs = (
+            _expanded(client, elem, view, loaded) for view, loaded in ((product.lhs, lhs), (product.rhs, rhs))
+        )
+        problem = multiply(lhs.view, rhs.view).problem(elem, types.precision, out.view)
+    session.execute(client, MatmulInputs(problem, lhs.buffer, rhs.buffer, out.buffer))
+    return walkable
 
 
 def _walkable(problem: Problem) -> bool:

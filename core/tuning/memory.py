@@ -41,9 +41,10 @@ class Pending:
 
 
 class DecisionTable:
-    """Safe to use from many threads."""
+    """Safe to use from many threads. `revision` grows whenever a decision that served stops to serve."""
 
     def __init__(self) -> None:
+        self.revision = 0
         self._entries: dict[Slot, Entry] = {}
         self._pending: dict[Slot, Pending] = {}
         self._lock = threading.Lock()
@@ -55,6 +56,7 @@ class DecisionTable:
 
     def drop(self, slot: Slot) -> None:
         with self._lock:
+            self.revision += 1
             self._entries.pop(slot, None)
 
     def claim(self, slot: Slot) -> Decision | Pending:
@@ -100,6 +102,7 @@ class DecisionTable:
                 return {}
             fresh = {index: reason for index, reason in broken.items() if index not in entry.broken}
             entry.broken.update(fresh)
+            self.revision += bool(fresh)
             entry.stale = entry.stale or entry.decision.index in fresh
             return fresh
 

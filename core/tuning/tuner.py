@@ -77,6 +77,11 @@ class LocalTuner:
         """Settings, store, prover and listeners."""
         return self._context or default_context()
 
+    @property
+    def decisions(self) -> DecisionTable:
+        """The decisions of this process; `revision` tells when what was derived from one is old."""
+        return self._table
+
     def init(self, client: Client, build: Callable[[Client], TunableSet]) -> TunableSet:
         """The candidates for this client's device: `build(client)`, called once in the process."""
         with self._lock:

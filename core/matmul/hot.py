@@ -1,0 +1,262 @@
+"""The short way for a product seen before: from the arrays straight to its launch.
+
+Each thread remembers the launches it made ready, so nothing here takes a lock. What is not
+remembered, or fails, goes the long way through the tuner, which knows how to fall back.
+
+There are two memories. One knows launches by what arrays look like: shapes, strides, offsets, types.
+The other knows the very arrays of a call, and with them that nothing need be looked at again; it lets
+go of a call as soon as one of its arrays ends, and so keeps no buffer alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+from weakref import ref
+
+import pyopencl as cl
+from pyopencl.array import Array
+
+from ..device.client import Client, is_out_of_order
+from ..tuning.tuner import LocalTuner
+from .executor import Prepared
+
+MOST_REMEMBERED = 512
+"""Launches, and calls, that a thread remembers; then it begins anew."""
+
+MOST_EVENTS = 64
+"""Events of its own that a thread remembers of one queue."""
+
+_PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
+
+
+class Lane:
+    """A queue as one thread uses it, and the thread's latest events there.
+
+    On an in-order queue those need not be waited for. Others' events are not kept: they may keep host
+    arrays alive.
+    """
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self.queue = queue
+        self.chained = is_out_of_order(queue)
+        self._own: dict[int, cl.Event] = {}
+
+    def pending(self, events: Sequence[cl.Event]) -> list[cl.Event]:
+        """Those of the events that the next command on this queue must name."""
+        if self.chained:
+            return list(events)
+        return [event for event in events if id(event) not in self._own]
+
+    def note(self, event: cl.Event) -> None:
+        if len(self._own) >= MOST_EVENTS:
+            self._own.clear()
+        self._own[id(event)] = event
+
+
+class Remembered:
+    """A launch made ready for arrays of one description."""
+
+    __slots__ = ("client", "context", "disjoint", "lane", "launch", "prepared", "revision")
+
+    def __init__(self, client: Client, prepared: Prepared, lane: Lane, revision: int, disjoint: bool) -> None:
+        self.client = client
+        self.context = client.context
+        self.prepared = prepared
+        self.launch = prepared.steady(lane.queue)
+        self.lane = lane
+        self.revision = revision
+        self.disjoint = disjoint
+
+
+class Call:
+    """A launch for the very arrays of one call, which are known to suit it."""
+
+    __slots__ = (
+        "a_events",
+        "arrays",
+        "b_events",
+        "in_order",
+        "lane",
+        "launch",
+        "lhs",
+        "out",
+        "out_events",
+        "prepared",
+        "queue",
+        "revision",
+        "rhs",
+        "tally",
+    )  # fmt: skip
+
+    def __init__(self, remembered: Remembered, a: Array, b: Array, out: Array, arrays: Any) -> None:
+        self.lane = remembered.lane
+        self.prepared = remembered.prepared
+        self.revision = remembered.revision
+        self.launch = remembered.launch
+        self.queue = remembered.lane.queue
+        self.in_order = not remembered.lane.chained
+        self.tally = remembered.client.counters.tally
+        self.lhs, self.rhs, self.out = a.base_data, b.base_data, out.base_data
+        self.arrays = arrays
+        self.a_events: list[cl.Event] | None = None
+        self.b_events: list[cl.Event] | None = None
+        self.out_events: list[cl.Event] | None = None
+
+
+class _Memory(threading.local):
+    def __init__(self) -> None:
+        self.launches: dict[tuple[Any, ...], Remembered] = {}
+        self.calls: dict[tuple[Any, ...], Call] = {}
+        self.lanes: dict[int, Lane] = {}
+
+
+class HotPath:
+    """What the threads of one session remember."""
+
+    def __init__(self, tuner: LocalTuner, label: str) -> None:
+        self._decisions = tuner.decisions
+        self._label = label
+        self._memory = _Memory()
+
+    def launch(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        precision: str | None,
+        dtype: str | None,
+        client: Client | None,
+        queue: cl.CommandQueue | None,
+        wait_for: Sequence[cl.Event] | None,
+    ) -> cl.Event | None:
+        """Enqueues the product if its launch is remembered, and returns its event; else does nothing.
+
+        `out.events` then holds that one event, which completes after all it held before.
+        """
+        call = self._memory.calls.get((id(a), id(b), id(out), id(queue), precision, dtype, client))
+        if (
+            call is None
+            or call.revision != self._decisions.revision
+            or a.base_data is not call.lhs
+            or b.base_data is not call.rhs
+            or out.base_data is not call.out
+            or (queue is None and a.queue is not call.queue)
+        ):
+            call = self._recall(a, b, out, precision, dtype, client, queue)
+            if call is None:
+                return None
+        before = out.events
+        waits = wait_for
+        if before != call.out_events or a.events != call.a_events or b.events != call.b_events:
+            waits = self._waits(call, a.events, b.events, before, wait_for)
+        prepared = call.prepared
+        try:
+            if prepared.bound is not call:
+                prepared.bind(call.lhs, call.rhs, call.out).bound = call
+            event: cl.Event = call.launch(waits)
+        except cl.Error:
+            self.forget()
+            return None
+        call.tally[self._label] += 1
+        before[:] = latest = [event]
+        if call.in_order:
+            call.out_events = latest
+            call.lane.note(event)
+        return event
+
+    def _waits(
+        self,
+        call: Call,
+        a_events: list[cl.Event],
+        b_events: list[cl.Event],
+        out_events: list[cl.Event],
+        wait_for: Sequence[cl.Event] | None,
+    ) -> list[cl.Event]:
+        waits = [*call.lane.pending((*a_events, *b_events, *out_events)), *(wait_for or ())]
+        if call.in_order:  # what this call waited for, the next one need not
+            call.a_events, call.b_events = list(a_events), list(b_events)
+        return waits
+
+    def _recall(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        precision: str | None,
+        dtype: str | None,
+        client: Client | None,
+        queue: cl.CommandQueue | None,
+    ) -> Call | None:
+        """The call for arrays not met before, if they look like some that were and suit its launch."""
+        if not (type(a) is type(b) is type(out) is Array):
+            return None
+        on = a.queue if queue is None else queue
+        known = self._memory.launches.get(key_of(a, b, out, precision, dtype, client, on))
+        if known is None or known.revision != self._decisions.revision:
+            return None
+        buffers: tuple[Any, ...] = (a.base_data, b.base_data, out.base_data)
+        lhs, rhs, target = buffers
+        context = known.context
+        if not (a.context == context and b.context == context and out.context == context):
+            return None
+        if not known.disjoint and target in (lhs, rhs):
+            return None
+        if not all(isinstance(buffer, cl.MemoryObjectHolder) for buffer in buffers):
+            return None
+        if any(buffer.get_info(_PARENT) for buffer in buffers):
+            return None  # parts of one larger buffer may overlap
+        calls = self._memory.calls
+        if len(calls) >= MOST_REMEMBERED:
+            self._forget_calls()
+        key = (id(a), id(b), id(out), id(queue), precision, dtype, client)
+
+        def ended(_: object) -> None:
+            gone = calls.pop(key, None)
+            if gone is not None and gone.prepared.bound is gone:
+                gone.prepared.bound = None
+
+        call = calls[key] = Call(known, a, b, out, tuple(ref(array, ended) for array in (a, b, out)))
+        return call
+
+    def remember(
+        self,
+        key: tuple[Any, ...],
+        client: Client,
+        prepared: Prepared,
+        queue: cl.CommandQueue,
+        *,
+        disjoint: bool,
+    ) -> None:
+        """`key` from `key_of`; `disjoint`: out shares no byte with an operand even in the same buffer."""
+        memory = self._memory
+        if len(memory.launches) >= MOST_REMEMBERED:
+            self.forget()
+        lane = memory.lanes.get(id(queue))
+        if lane is None:
+            lane = memory.lanes[id(queue)] = Lane(queue)
+        revision = self._decisions.revision
+        memory.launches[key] = Remembered(client, prepared, lane, revision, disjoint)
+
+    def forget(self) -> None:
+        """Lets go of all this thread remembers."""
+        self._forget_calls()
+        self._memory.launches.clear()
+        self._memory.lanes.clear()
+
+    def _forget_calls(self) -> None:
+        for call in self._memory.calls.values():
+            call.prepared.bound = None
+        self._memory.calls.clear()
+
+
+def key_of(
+    a: Array, b: Array, out: Array, precision: str | None, dtype: str | None, client: Client | None,
+    queue: cl.CommandQueue | None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """What a launch is remembered by. The queue counts as the object it is, which is kept."""
+    return (
+        a.shape, a.strides, a.offset, a.dtype, b.shape, b.strides, b.offset, b.dtype,
+        out.shape, out.strides, out.offset, out.dtype, precision, dtype, client, id(queue),
+    )  # fmt: skip
