@@ -11,6 +11,8 @@ from pathlib import Path
 
 import platformdirs
 
+from ..folders import stand_in_for_user_cache
+
 
 def writable(folder: Path) -> bool:
     """Whether files can be made in the folder, which is created if it is missing."""
@@ -80,7 +82,7 @@ def give_runtimes_writable_caches() -> list[str]:
     except (OSError, RuntimeError, KeyError):
         usable = False
     if not usable:
-        os.environ["XDG_CACHE_HOME"] = str(cache_folder("runtimes"))
+        stand_in_for_user_cache(cache_folder("runtimes"))
         notes.append("the user's cache folder cannot be written; kernels are kept for this process only")
     asked = os.environ.get("POCL_CACHE_DIR")
     if asked and not writable(Path(asked)):

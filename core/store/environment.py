@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
+from ..folders import user_cache_folder
 
 DEFAULT_NAME = "default"
 
@@ -27,12 +27,6 @@ def environment_name(text: str) -> str:
     """
     name = re.sub(r"[^A-Za-z0-9._-]", "_", text)
     return name if name.strip(".") else DEFAULT_NAME
-
-
-def user_cache_folder() -> Path | None:
-    """rooftune's folder in the user's cache, not created; None where the user has no home."""
-    folder = Path(platformdirs.user_cache_dir("rooftune", appauthor=False))
-    return folder if folder.is_absolute() else None
 
 
 def environment_folder(path: str | Path, cwd: Path | None = None) -> Path | None:

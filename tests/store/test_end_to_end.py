@@ -241,6 +241,18 @@ def test_a_run_on_a_full_disk(disk: Path, seed: Path) -> None:
     assert "in memory for this run" in ran.err
 
 
+def test_a_run_without_a_usable_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rooftune.cli", "shapes", KNOWN[0], "--repeat", "1", "--json"],
+        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    ran = finish(process)
+    assert ran.sources == ["tuned"]
+    assert "/proc/nowhere" in ran.err and "nothing is stored beyond this run" in ran.err
+
+
 def test_a_run_in_a_read_only_folder(disk: Path, seed: Path) -> None:
     shutil.copy(seed, disk / "default.db")
     (disk / "cubecl.toml").write_text(CONFIG)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.config import load_config
+from rooftune.folders import stand_in_for_user_cache, user_cache_folder
 from rooftune.store import open_store
-from rooftune.store.environment import environment_folder, environment_name, locate, user_cache_folder
+from rooftune.store.environment import environment_folder, environment_name, locate
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_the_configured_environment_is_opened(tmp_path: Path) -> None:
 
 def test_without_a_home_it_goes_on_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "rooftune.store.environment.platformdirs.user_cache_dir", lambda *_, **__: "~/.cache/x"
+        "rooftune.folders.platformdirs.user_cache_dir", lambda *_, **__: "~/.cache/x"
     )
     warnings: list[str] = []
     store = open_store(load_config(env={}), warn=warnings.append)
@@ -75,6 +76,17 @@ def test_without_a_home_it_goes_on_in_memory(monkeypatch: pytest.MonkeyPatch) ->
     row = ("t", "balanced", "d", "c", "k")
     store.decisions.save(*row, {"a": 1}, began_at_row_version=None)
     assert store.decisions.load(*row) == {"a": 1, "origin": "local"}
+
+
+def test_a_stand_in_for_the_cache_folder_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    stand_in_for_user_cache(tmp_path)
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path)
+    assert user_cache_folder() == Path("/proc/nowhere/rooftune")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert user_cache_folder() == tmp_path / "other" / "rooftune"
 
 
 def test_a_deleted_current_folder_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
