@@ -112,7 +112,7 @@ def rm(
 
     Several of the options together remove what fits all of them. Asks first, unless --yes is given.
     """
-    from rooftune.errors import UsageError
+    from rooftune.errors import UsageError, WorkError
 
     if not (ids or tuner or device or older_than or everything):
         raise UsageError("nothing is chosen", hint="Give ids, --tuner, --device, --older-than or --all.")
@@ -121,6 +121,8 @@ def rm(
         removed = 0
         if chosen and confirmed(f"Remove {_count(len(chosen), 'decision')}?", yes, common.json):
             removed = database.delete([item.entry for item in chosen])
+            if not removed:
+                raise WorkError("the store can't be written, so nothing was removed", hint=_trouble(database))
     if common.json:
         emit("cache-rm", {"removed": [item.id for item in chosen] if removed else [], "count": removed})
     else:

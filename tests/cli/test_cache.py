@@ -14,6 +14,7 @@ from rooftune.formats import load_schema
 from rooftune.matmul.key import MatmulAutotuneKey
 from rooftune.matmul.problem import Shape
 from rooftune.store.database import Database
+from rooftune.store.schema import STEPS
 from rooftune.store.stores import Store
 
 from ..store.cold_run import NumbersClient, candidates
@@ -151,6 +152,13 @@ def test_import_into_a_store_that_cannot_be_written(
     (tmp_path / "cubecl.toml").write_text('[environment]\npath = "file/sub"')
     ran = tune("cache", "import", "out.json")
     assert ran.code == 4 and "nothing was imported" in ran.err
+
+
+def test_rm_from_a_store_that_is_only_read(tune: Callable[..., Any], store: Path) -> None:
+    with closing(Database(store, steps=[*STEPS, lambda connection: None])):
+        pass
+    ran = tune("cache", "rm", "--all", "--yes")
+    assert ran.code == 4 and "nothing was removed" in ran.err and "newer rooftune" in ran.err
 
 
 def test_another_file(tune: Callable[..., Any], store: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -97,6 +98,20 @@ def test_what_was_decided_while_waiting_comes_with_the_claim(tmp_path: Path) -> 
 def test_where_locks_cannot_be_had_the_work_goes_on(tmp_path: Path) -> None:
     with locks.acquire(tmp_path / "no folder" / "lock", "name", 0.0) as lock:
         assert lock.owned
+
+
+def test_a_network_folder_without_locks_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks.fcntl, "lockf", refuse)
+    store = Store(Database(tmp_path / "default.db"))
+    with store.decisions.claim(*ROW, began_at_row_version=None) as claim:
+        assert claim.owned
+        store.decisions.save(*ROW, {"x": 1}, began_at_row_version=None)
+    assert store.decisions.load(*ROW) is not None
 
 
 def test_a_warm_run_measures_nothing(tmp_path: Path) -> None:

@@ -368,6 +368,19 @@ class TestTrouble:
                 assert "locked" in database.warnings[0]
             neighbour.execute("ROLLBACK")
 
+    def test_a_neighbour_that_locks_everybody_out(self, path: Path) -> None:
+        filled(path, 2)
+        with closing(sqlite3.connect(path, isolation_level=None)) as neighbour:
+            neighbour.execute("PRAGMA locking_mode = EXCLUSIVE")
+            neighbour.execute("BEGIN EXCLUSIVE")
+            neighbour.execute("UPDATE records SET at = at")
+            with closing(open_at(path, busy_s=0.1)) as database:
+                assert database.get("space", "key 0", "sum") is not None
+                database.put(entry())
+                assert database.get(*PLACE) is not None
+                assert "locked" in database.warnings[0] and not database.writable
+            neighbour.execute("ROLLBACK")
+
     def test_a_forked_child_opens_its_own(self, path: Path) -> None:
         database = open_at(path)
         database.put(entry("1"))
