@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rooftune.errors import UnsupportedError
-from rooftune.matmul.families import accelerated, simt
+from rooftune.matmul.families import accelerated, gemv, simt
 from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.problem import Elem, Operand, Problem, row_major
 
@@ -178,8 +178,23 @@ def test_plain_f32(client, size, stages, orders):
         check(client, problem, simt.plan(problem, client.profile, size=size, stages=stages))
 
 
+@pytest.mark.parametrize("elem", [Elem.F16, Elem.BF16, Elem.F32])
+@pytest.mark.parametrize("axis", ["parallel", "perpendicular"])
+def test_vectors(client, elem, axis):
+    for k, n in [(8, 8), (64, 64), (1000, 72), (1024, 1000), (333, 520), (2048, 4096), (77, 33)]:
+        for problem in (
+            Problem.of(1, n, k, elem),
+            Problem.of(1, n, k, elem, rhs_transposed=True),
+            Problem.of(n, 1, k, elem),
+            Problem.of(n, 1, k, elem, lhs_transposed=True),
+            Problem.of(1, n, k, elem, batch=3),
+        ):
+            check(client, problem, gemv.plan(problem, client.profile, axis=axis))
+
+
 def plain_f32(client, problem: Problem, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    return run(client, problem, simt.plan(problem, client.profile, size="min", stages=2), lhs, rhs)
+    """Every result one chain of multiply-adds in the order of k: where sums overflow, order matters."""
+    return run(client, problem, simt.plan(problem, client.profile, size="max", stages=2), lhs, rhs)
 
 
 @pytest.mark.parametrize("variant", ["simple_tma_multi_rows", "specialized_tma"])

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING
 
 from ...device.profile import DeviceProfile
 from ..launch import KernelCall, LaunchPlan, Slot
+from ..nvidia.operands import Lines
+from ..nvidia.tensormap import MapType, Swizzle
+from ..nvidia.tiles import HOPPER
 from ..problem import BatchWalk, Elem, Problem
 from .common import ceil_div, defines, kernel_text
 
 if TYPE_CHECKING:
     from .gemv import GemvView
 
-KERNELS = ("gemv_wide.cl",)
+WIDE_TEXTS = ("gemv_piece.cl", "gemv_wide.cl")
+BULK_TEXTS = ("nvidia_common.cl", "gemv_piece.cl", "gemv_bulk.cl")
+KERNELS = tuple(dict.fromkeys((*WIDE_TEXTS, *BULK_TEXTS)))
 PIECE_BYTES = 16
+BULK_WIDTH, BULK_DEPTH, BULK_STAGES, BULK_WORKERS = 64, 64, 12, 256
+BULK_ELEMS = {Elem.F32: MapType.F32, Elem.F16: MapType.F16, Elem.BF16: MapType.BF16}
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ def plan(
     v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, tile: WideTile | None = None
 ) -> LaunchPlan:
     """One launch; `usable` must hold."""
+    if tile is None and v.mat_p != 1 and profile.capability == HOPPER:
+        return _bulk_plan(v, problem, walk)
     piece = PIECE_BYTES // problem.elem.size_bytes
     along_results = v.mat_p != 1
     t = tile or tile_for(v, piece, profile, walk.count)
@@ -72,7 +81,29 @@ def plan(
     )
     threads = t.lanes * t.planes
     call = KernelCall(
-        kernel_text(*KERNELS), "gemv", options, (ceil_div(v.results, share) * threads, walk.count, 1),
+        kernel_text(*WIDE_TEXTS), "gemv", options, (ceil_div(v.results, share) * threads, walk.count, 1),
         (threads, 1, 1), (v.mat, v.vec, Slot.OUT, *v.numbers),
+    )
+    return LaunchPlan((call,))
+
+
+def _bulk_plan(v: GemvView, problem: Problem, walk: BatchWalk) -> LaunchPlan:
+    """One launch of the copy engine's kernel, for a matrix contiguous along the results."""
+    mat_at, _, pitch, outer, inner = (int(x) for x in v.numbers[:5])
+    extents = walk.extents
+    mat = Lines(
+        v.mat, problem.elem, False, v.results, problem.k, mat_at, pitch,
+        outer if extents[0] > 1 else 0, inner if extents[1] > 1 else 0, extents,
+    )
+    options = (
+        f"-DIN_{problem.elem.name}",
+        *defines(STAGES=BULK_STAGES, DEPTH=BULK_DEPTH),
+    )
+    threads = BULK_WORKERS + 32
+    boxes = mat.tensor_map(BULK_ELEMS[problem.elem], (BULK_WIDTH, BULK_DEPTH), Swizzle.NONE)
+    call = KernelCall(
+        kernel_text(*BULK_TEXTS), "gemv", options,
+        (ceil_div(v.results, BULK_WIDTH) * threads, walk.count, 1), (threads, 1, 1),
+        (boxes, *mat.batch_factors, v.vec, *v.numbers[5:9], Slot.OUT, *v.numbers[9:]),
     )
     return LaunchPlan((call,))
