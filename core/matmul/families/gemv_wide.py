@@ -20,7 +20,7 @@ WIDE_TEXTS = ("gemv_piece.cl", "gemv_wide.cl")
 BULK_TEXTS = ("nvidia_common.cl", "gemv_piece.cl", "gemv_bulk.cl")
 KERNELS = tuple(dict.fromkeys((*WIDE_TEXTS, *BULK_TEXTS)))
 PIECE_BYTES = 16
-BULK_WIDTH, BULK_DEPTH, BULK_STAGES, BULK_WORKERS = 64, 64, 12, 256
+BULK_WIDTH, BULK_DEPTH, BULK_STAGES, BULK_WORKERS = 64, 128, 6, 256
 BULK_ELEMS = {Elem.F32: MapType.F32, Elem.F16: MapType.F16, Elem.BF16: MapType.BF16}
 
 

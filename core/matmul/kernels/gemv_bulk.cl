@@ -15,6 +15,12 @@
 #define PLANES (WORKERS / LANES)
 #define STAGE_BYTES (WIDTH * DEPTH * (16 / PIECE))
 
+#define FETCH(x, step)                                                                                       \
+    _Pragma("unroll") for (uint u = 0; u < DEPTH / PLANES; u++) {                                            \
+        int p = (step) * DEPTH + u * PLANES + plane;                                                         \
+        x[u] = p < k ? one(vec + p * vec_p) : 0;                                                             \
+    }
+
 // `mat` is a tensor map; its batch factors are 1, or 0 for a matrix shared along that axis.
 __kernel __attribute__((reqd_work_group_size(WORKERS + 32, 1, 1)))
 void gemv(__global const uchar *mat, uint mat_outer, uint mat_inner,
@@ -54,13 +60,13 @@ void gemv(__global const uchar *mat, uint mat_outer, uint mat_inner,
         float acc[PIECE];
         #pragma unroll
         for (uint e = 0; e < PIECE; e++) acc[e] = 0;
+        // The vector's elements are fetched a step ahead: their latency would be longer than a step takes.
+        float x[DEPTH / PLANES], next[DEPTH / PLANES];
+        FETCH(next, 0);
         for (uint step = 0; step < steps; step++) {
-            float x[DEPTH / PLANES];
             #pragma unroll
-            for (uint u = 0; u < DEPTH / PLANES; u++) {
-                int p = step * DEPTH + u * PLANES + plane;
-                x[u] = p < k ? one(vec + p * vec_p) : 0;
-            }
+            for (uint u = 0; u < DEPTH / PLANES; u++) x[u] = next[u];
+            FETCH(next, step + 1);
             barrier_wait(full + 8 * slot, phase);
             __local const uint4 *rows = (__local const uint4 *)(stages + slot * STAGE_BYTES);
             #pragma unroll
