@@ -121,8 +121,9 @@ def rm(
         removed = 0
         if chosen and confirmed(f"Remove {_count(len(chosen), 'decision')}?", yes, common.json):
             removed = database.delete([item.entry for item in chosen])
-            if not removed:
-                raise WorkError("the store can't be written, so nothing was removed", hint=_trouble(database))
+            left = {entry.id for entry, _ in database.scan("autotune")}
+            if left.intersection(item.id for item in chosen):
+                raise WorkError("the store can't be written: nothing was removed", hint=_trouble(database))
     if common.json:
         emit("cache-rm", {"removed": [item.id for item in chosen] if removed else [], "count": removed})
     else:
