@@ -29,6 +29,9 @@ LOCAL_RESERVE_BYTES = 4096
 LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs
 MAX_DEPTH = 1024
 MAX_PANELS = 4
+PACK_TILES, PACK_DEPTH = 8, 128  # what a work-item of pack_lhs takes: row tiles, elements of the summed axis
+SMALL_MADS = 1 << 22  # up to here a second launch costs more than packing lhs can save
+MIN_ITEM_MADS = 1 << 19  # below this, waking another core costs more than it saves
 
 # Costs relative to one row or column of arithmetic, from the traffic each causes: copying an element of
 # rhs takes as long as the arithmetic of 13 rows with it, fetching one of lhs as that of 10 columns.
@@ -47,7 +50,7 @@ class CpuTile:
     depth: int
     panels: int
     pack_rhs: bool
-    stage_lhs: bool
+    lhs_from: str  # "in_place", "copied" tile by tile, or "packed" whole beforehand
 
     @property
     def panel(self) -> int:
@@ -56,7 +59,7 @@ class CpuTile:
 
     def local_bytes(self, element_bytes: int) -> int:
         panels = self.panels if self.pack_rhs else 1
-        lhs = self.rows * (self.depth + 16) if self.stage_lhs else 0
+        lhs = self.rows * ((self.depth + 31) // 16 * 16) if self.lhs_from == "copied" else 0
         return (panels * self.panel * self.depth + lhs) * element_bytes
 
 
@@ -87,10 +90,10 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     vectors = 2 if n > width else 1
     rows = min(m, 8 if floats == 16 else 4)
     pack = packed or not rhs_in_place(problem)
-    stage = not lhs_in_place(problem)
-    depth = min(k, MAX_DEPTH * 4 // size)
+    lhs_from = lhs_source(problem, m * n * k)
+    depth = min(k, MAX_DEPTH)
     panels = min(MAX_PANELS, ceil_div(n, width * vectors))
-    chosen = CpuTile(width, vectors, rows, depth, panels, pack, stage)
+    chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from)
     budget = min(profile.local_bytes - LOCAL_RESERVE_BYTES, LEVEL2_SHARE_BYTES + 64 * 1024)
     while chosen.local_bytes(size) > budget:
         if depth > 512:
@@ -101,7 +104,7 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
             depth //= 2
         else:
             raise UnsupportedError(f"needs more local memory than the device's {profile.local_bytes} bytes")
-        chosen = CpuTile(width, vectors, rows, depth, panels, pack, stage)
+        chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from)
     return chosen
 
 
@@ -114,12 +117,13 @@ def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int =
     cores = profile.compute_units
     panels = ceil_div(problem.n, t.panel)
     row_tiles = ceil_div(problem.m, t.rows)
+    most = max(1, problem.batch * problem.m * problem.n * problem.k // MIN_ITEM_MADS)
     best = (float("inf"), 0, 0)
-    for wide in range(1, min(t.panels if t.pack_rhs else MAX_PANELS, panels) + 1):
+    for wide in range(1, min(t.panels if t.pack_rhs else panels, panels) + 1):
         columns = ceil_div(panels, wide)
         for tall in row_divisions(row_tiles, cores):
             items = columns * ceil_div(row_tiles, tall) * problem.batch * slices
-            busy = ceil_div(items, cores) * cores / items
+            busy = ceil_div(items, cores) * cores / items + max(0, items - most)
             copy = COPY_COST_ROWS / (tall * t.rows) if t.pack_rhs else 0.0
             overhead = copy + FETCH_COST_COLS / (wide * t.panel) + IMBALANCE_COST * cores / items
             padding = columns * wide / panels * ceil_div(row_tiles, tall) * tall / row_tiles
@@ -134,6 +138,16 @@ def row_divisions(row_tiles: int, cores: int) -> list[int]:
     return sorted({ceil_div(row_tiles, parts) for parts in range(1, min(row_tiles, 8 * cores) + 1)})
 
 
+def lhs_source(problem: Problem, mads: int) -> str:
+    """Where the kernel reads lhs: in place when its rows are contiguous and need no widening, else copied.
+
+    Rows that are not contiguous are packed once for all work-items, unless the product is small.
+    """
+    if problem.lhs.canonical().col_stride == 1:
+        return "copied" if widened(problem) else "in_place"
+    return "packed" if mads > SMALL_MADS and problem.n > 128 else "copied"
+
+
 def widened(problem: Problem) -> bool:
     return problem.elem in (Elem.F16, Elem.BF16)
 
@@ -142,42 +156,56 @@ def rhs_in_place(problem: Problem) -> bool:
     return problem.rhs.canonical().col_stride == 1 and not widened(problem)
 
 
-def lhs_in_place(problem: Problem) -> bool:
-    return problem.lhs.canonical().col_stride == 1 and not widened(problem)
-
-
-def multiply_call(
+def multiply_calls(
     problem: Problem, profile: DeviceProfile, t: CpuTile, blocks: CpuBlock, *, slices: int = 1, depth: int = 0
-) -> KernelCall:
-    """The launch of cpu.cl; with slices > 1 slices of `depth`, their sums in the first scratch buffer."""
+) -> tuple[KernelCall, ...]:
+    """The launches of cpu.cl: packing lhs where the tile says so, then the product.
+
+    Scratch buffer 0 is for sums kept outside the result (`parts_bytes`; with slices > 1 the sums of slices
+    of `depth`), buffer 1 for the packed lhs (`packed_bytes`).
+    """
     walk = check(problem, profile)
     refuse(problem, profile, t, blocks)
     parts = slices == 1 and needs_parts(problem)
-    options = defines(
-        VW=t.width,
-        NV=t.vectors,
-        MR=t.rows,
-        KC=t.depth,
-        PANELS=t.panels,
-        PACK_RHS=int(t.pack_rhs),
-        STAGE_LHS=int(t.stage_lhs),
-        SLICES=slices,
-        PARTS=int(parts),
+    packed = t.lhs_from == "packed"
+    options = (
+        type_options(problem)
+        + stride_options(problem)
+        + defines(VW=t.width, NV=t.vectors, MR=t.rows, KC=t.depth, PANELS=t.panels)
+        + defines(PACK_RHS=int(t.pack_rhs), SLICES=slices, PARTS=int(parts))
+        + defines(PACK_TILES=PACK_TILES, PACK_DEPTH=PACK_DEPTH)
+        + (f"-DLHS_FROM={t.lhs_from.upper()}",)
     )
     extra: tuple[Arg, ...] = (np.int32(blocks.cols), np.int32(blocks.rows), np.int32(blocks.depth))
     if slices > 1:
         extra += (Scratch(0), np.int32(depth))
     elif parts:
         extra += (Scratch(0),)
+    if packed:
+        extra += (Scratch(1),)
+    source = kernel_text(*KERNELS)
+    common = problem_args(problem, walk)
     groups = (ceil_div(problem.n, blocks.cols), ceil_div(problem.m, blocks.rows), walk.count * slices)
-    return KernelCall(
-        kernel_text(*KERNELS),
-        "cpu_gemm",
-        type_options(problem) + stride_options(problem) + options,
-        groups,
-        (1, 1, 1),
-        (*problem_args(problem, walk), *extra),
+    product = KernelCall(source, "cpu_gemm", options, groups, (1, 1, 1), (*common, *extra))
+    if not packed:
+        return (product,)
+    stretches = ceil_div(problem.k, PACK_DEPTH)
+    tiles = ceil_div(ceil_div(problem.m, t.rows), PACK_TILES)
+    pack = KernelCall(
+        source, "pack_lhs", options, (stretches, tiles, walk.count), (1, 1, 1), (*common, Scratch(1))
     )
+    return (pack, product)
+
+
+def scratch(problem: Problem, profile: DeviceProfile, t: CpuTile, parts_bytes: int) -> tuple[int, ...]:
+    """Sizes of the scratch buffers `multiply_calls` speaks of. Raises UnsupportedError for one too large."""
+    sizes: tuple[int, ...] = (parts_bytes,) if parts_bytes else ()
+    if t.lhs_from == "packed":
+        rows = round_up(problem.m, t.rows)
+        sizes = (parts_bytes or 64, problem.batch * rows * problem.k * accumulator_bytes(problem))
+    if sizes and profile.max_alloc_bytes and max(sizes) > profile.max_alloc_bytes:
+        raise UnsupportedError(f"a buffer of {max(sizes)} bytes; at most {profile.max_alloc_bytes} here")
+    return sizes
 
 
 def needs_parts(problem: Problem) -> bool:
@@ -189,7 +217,7 @@ def refuse(problem: Problem, profile: DeviceProfile, t: CpuTile, blocks: CpuBloc
     """Raises UnsupportedError for a tile or block the kernel can't do."""
     if not t.pack_rhs and not rhs_in_place(problem):
         raise UnsupportedError("rhs can't be read in place: it is widened, or its columns are not contiguous")
-    if not t.stage_lhs and widened(problem):
+    if t.lhs_from == "in_place" and widened(problem):
         raise UnsupportedError("lhs can't be read in place: it is widened")
     if blocks.cols % t.panel or blocks.rows % t.rows:
         raise UnsupportedError(f"a block of {blocks.rows}x{blocks.cols} for tiles of {t.rows}x{t.panel}")
@@ -207,13 +235,14 @@ def plan(
     tiles: CpuTile | None = None,
     blocks: CpuBlock | None = None,
 ) -> LaunchPlan:
-    """One launch. `packed`: copy rhs even where it could be read in place. Raises UnsupportedError."""
+    """One launch, or two where lhs is packed first. Raises UnsupportedError.
+
+    `packed`: copy rhs even where it could be read in place.
+    """
     check(problem, profile)
     t = tiles or tile(problem, profile, packed)
     b = blocks or block(problem, profile, t)
-    call = multiply_call(problem, profile, t, b)
-    if not needs_parts(problem):
-        return LaunchPlan((call,))
     # One block of depth writes its result at once, so nothing is kept between blocks.
-    kept = problem.batch * problem.m * problem.n if problem.k > b.depth else 1
-    return LaunchPlan((call,), (round_up(kept * accumulator_bytes(problem), 64),))
+    kept = problem.batch * problem.m * problem.n if problem.k > b.depth else 16
+    parts_bytes = kept * accumulator_bytes(problem) if needs_parts(problem) else 0
+    return LaunchPlan(multiply_calls(problem, profile, t, b), scratch(problem, profile, t, parts_bytes))

@@ -36,25 +36,32 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
     walk = check(problem, profile)
     if problem.k < 2:
         raise UnsupportedError("k is 1: nothing to split")
+    size = walk.count * problem.m * problem.n * accumulator_bytes(problem)
     if profile.is_cpu:
         tile = cpu.tile(problem, profile, packed=True)
-        count = slices or slice_count(problem, profile, ceil_div(problem.n, tile.panels * tile.panel), 64)
-        depth = ceil_div(problem.k, count)
-        count = ceil_div(problem.k, depth)
+        groups = ceil_div(problem.n, tile.panels * tile.panel)
+        count, depth = cut(problem, slices or slice_count(problem, profile, groups, 64))
         blocks = cpu.block(problem, profile, tile, slices=count)
-        multiply = cpu.multiply_call(problem, profile, tile, blocks, slices=count, depth=depth)
+        multiply = cpu.multiply_calls(problem, profile, tile, blocks, slices=count, depth=depth)
+        scratch = cpu.scratch(problem, profile, tile, count * size)
     else:
         block = unit.tile(problem, profile, "max" if min(problem.m, problem.n) > 64 else "min", 1)
         bm, bn = block.block
         groups = ceil_div(problem.n, bn) * ceil_div(problem.m, bm) * walk.count
-        count = slices or slice_count(problem, profile, groups, block.depth)
-        depth = ceil_div(problem.k, count)
-        count = ceil_div(problem.k, depth)
-        multiply = unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth)
-    size = walk.count * count * problem.m * problem.n * accumulator_bytes(problem)
-    if profile.max_alloc_bytes and size > profile.max_alloc_bytes:
-        raise UnsupportedError(f"partial sums of {size} bytes; at most {profile.max_alloc_bytes} here")
-    return LaunchPlan((multiply, reduce_call(problem, profile, count)), (size,))
+        count, depth = cut(problem, slices or slice_count(problem, profile, groups, block.depth))
+        multiply = (unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth),)
+        scratch = (count * size,)
+    if profile.max_alloc_bytes and max(scratch) > profile.max_alloc_bytes:
+        raise UnsupportedError(
+            f"partial sums of {max(scratch)} bytes; at most {profile.max_alloc_bytes} here"
+        )
+    return LaunchPlan((*multiply, reduce_call(problem, profile, count)), scratch)
+
+
+def cut(problem: Problem, wanted: int) -> tuple[int, int]:
+    """Number of slices, none of them empty, and the depth of each but the last."""
+    depth = ceil_div(problem.k, min(max(wanted, 2), problem.k))
+    return ceil_div(problem.k, depth), depth
 
 
 def reduce_call(problem: Problem, profile: DeviceProfile, slices: int) -> KernelCall:

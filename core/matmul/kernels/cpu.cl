@@ -10,13 +10,14 @@
  *   for each KC of the summed axis
  *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; PACK_RHS)
  *       for each MR rows of this block
- *           copy MR rows of lhs                                                (level 1 cache; STAGE_LHS)
+ *           copy MR rows of lhs                                                (level 1 cache; COPIED)
  *           for each panel: MR x NR accumulators over KC, then added to the result
  *
  *   VW, NV, MR   the register tile: NR = NV * VW
  *   KC, PANELS   largest depth, and number of panels, of the copied block
  *   PACK_RHS     1: always copy; 0: read full panels of rhs where they are (needs RHS_COL_1, IN as accumulated)
- *   STAGE_LHS    1: copy;        0: read lhs where it is (needs IN as accumulated)
+ *   LHS_FROM     IN_PLACE: read lhs where it is (needs IN as accumulated); COPIED: as above; PACKED: pack_lhs
+ *                has put the whole of it in tile order beforehand
  *   SLICES       the summed axis is cut in this many slices of `depth`: slice s of product b writes its sums
  *                to parts[b * SLICES + s][m][n] for reduce.cl
  *   PARTS        sums between two KC blocks are kept in parts[b][m][n], because the result's type is too small
@@ -25,8 +26,15 @@
  * and the depth of a block (at most KC). Copies are widened to the accumulator's type and padded with zeros,
  * so the inner loop has no edges.
  */
+#define IN_PLACE 0
+#define COPIED 1
+#define PACKED 2
+
 #define NR (NV * VW)
-#define LHS_PITCH (KC + 16) /* not a power of two: rows would share their cache sets */
+#define LHS_PITCH ((KC + 31) / 16 * 16) /* not a power of two: rows would share their cache sets */
+
+/* Copies are aligned to their vectors, and a plain store is one instruction where vstore may be several. */
+#define STORE_LOCAL(v, p, i) *(__local acc_v *)((p) + (i)) = (v)
 
 #if PACK_RHS
 #define COPIED_PANELS PANELS
@@ -44,48 +52,35 @@ inline void copy_panel(__global const in_t *rhs, long rhs_row_arg, long rhs_col_
         for (int p = 0; p < kc; p++) {
 #pragma unroll
             for (int j = 0; j < NV; j++)
-                STORE_ACCV(LOADV(from, j * VW), panel, p * NR + j * VW);
+                STORE_LOCAL(LOADV(from, j * VW), panel, p * NR + j * VW);
             from += rhs_row;
         }
         return;
     }
 #endif
     int columns = min(NR, n - col);
-    for (int j = 0; j < columns; j++) {
-        __global const in_t *from = rhs + k0 * rhs_row + (col + j) * rhs_col;
-        for (int p = 0; p < kc; p++)
-            panel[p * NR + j] = LOAD(from, p * rhs_row);
+    for (int p0 = 0; p0 < kc; p0 += 16) { /* few panel rows at a time: they stay in the level 1 cache */
+        int p_end = min(kc, p0 + 16);
+        for (int j = 0; j < columns; j++) {
+            __global const in_t *from = rhs + k0 * rhs_row + (col + j) * rhs_col;
+            for (int p = p0; p < p_end; p++)
+                panel[p * NR + j] = LOAD(from, p * rhs_row);
+        }
+        for (int p = p0; p < p_end; p++)
+            for (int j = columns; j < NR; j++)
+                panel[p * NR + j] = 0;
     }
-    for (int p = 0; p < kc; p++)
-        for (int j = columns; j < NR; j++)
-            panel[p * NR + j] = 0;
 }
 
-/* MR rows of lhs, clamped at the last one, k0 .. k0 + kc of the summed axis. A transposed lhs keeps its order
- * (tile[p][MR]), any other goes to tile[i][LHS_PITCH]. */
-#if !STAGE_LHS
+/* Where the register tile's rows of lhs come from. */
+#if LHS_FROM == PACKED
+#define LHS_AT(i, p) a[(p) * MR + (i)]
+#elif LHS_FROM == IN_PLACE
 #define LHS_AT(i, p) a[i][(p) * lhs_col]
-#elif defined(LHS_ROW_1)
-#define LHS_AT(i, p) tile[(p) * MR + (i)]
-inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_arg, int k0, int kc, int row,
-                      int row_end, __local acc_t *tile)
-{
-    __global const in_t *from = lhs + row + k0 * lhs_col;
-    int rows = min(MR, row_end - row);
-    for (int p = 0; p < kc; p++) {
-        if (rows == MR) {
-#pragma unroll
-            for (int i = 0; i < MR; i++)
-                tile[p * MR + i] = LOAD(from, i);
-        } else {
-            for (int i = 0; i < MR; i++)
-                tile[p * MR + i] = LOAD(from, min(i, rows - 1));
-        }
-        from += lhs_col;
-    }
-}
 #else
 #define LHS_AT(i, p) tile[(i) * LHS_PITCH + (p)]
+
+/* MR rows, clamped at the last one, elements k0 .. k0 + kc of the summed axis. */
 inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_arg, int k0, int kc, int row,
                       int row_end, __local acc_t *tile)
 {
@@ -94,11 +89,40 @@ inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_a
         int p = 0;
 #ifdef LHS_COL_1
         for (; p + VW <= kc; p += VW)
-            STORE_ACCV(LOADV(from, p), tile, i * LHS_PITCH + p);
+            STORE_LOCAL(LOADV(from, p), tile, i * LHS_PITCH + p);
 #endif
         for (; p < kc; p++)
             tile[i * LHS_PITCH + p] = LOAD(from, p * lhs_col);
     }
+}
+#endif
+
+#if LHS_FROM == PACKED
+/* The whole lhs once, for every work-item of cpu_gemm: tiles of MR rows as packed[b][tile][p][MR], clamped at
+ * the last row. A work-item takes PACK_TILES tiles, to use whole cache lines of a transposed lhs, and
+ * PACK_DEPTH elements of the summed axis. */
+__attribute__((reqd_work_group_size(1, 1, 1)))
+__kernel void pack_lhs(PROBLEM_ARGS, __global acc_t *restrict packed)
+{
+    int p_begin = get_global_id(0) * PACK_DEPTH, p_end = min(k, p_begin + PACK_DEPTH);
+    int tiles = (m + MR - 1) / MR;
+    int tile_begin = get_global_id(1) * PACK_TILES, tile_end = min(tiles, tile_begin + PACK_TILES);
+    SELECT_PRODUCT(get_global_id(2));
+    packed += (long)get_global_id(2) * tiles * k * MR;
+    for (int p = p_begin; p < p_end; p++)
+        for (int t = tile_begin; t < tile_end; t++) {
+            __global const in_t *from = lhs + t * MR * lhs_row + p * lhs_col;
+            __global acc_t *to = packed + ((long)t * k + p) * MR;
+            int rows = m - t * MR;
+            if (rows >= MR) {
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+                    to[i] = LOAD(from, i * lhs_row);
+            } else {
+                for (int i = 0; i < MR; i++)
+                    to[i] = LOAD(from, min(i, rows - 1) * lhs_row);
+            }
+        }
 }
 #endif
 
@@ -128,20 +152,22 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
 #if SLICES > 1
                        , int depth
 #endif
+#if LHS_FROM == PACKED
+                       , __global const acc_t *restrict packed
+#endif
 )
 {
-    __local acc_t panels[COPIED_PANELS * KC * NR];
-#if STAGE_LHS
-#ifdef LHS_ROW_1
-    __local acc_t tile[MR * KC];
-#else
-    __local acc_t tile[MR * LHS_PITCH];
-#endif
+    __local acc_t panels[COPIED_PANELS * KC * NR] __attribute__((aligned(64)));
+#if LHS_FROM == COPIED
+    __local acc_t tile[MR * LHS_PITCH] __attribute__((aligned(64)));
 #endif
     int col_begin = get_group_id(0) * col_block, col_end = min(n, col_begin + col_block);
     int row_begin = get_group_id(1) * row_block, row_end = min(m, row_begin + row_block);
     int product = get_group_id(2) / SLICES;
     SELECT_PRODUCT(product);
+#if LHS_FROM == PACKED
+    packed += (long)product * ((m + MR - 1) / MR) * k * MR;
+#endif
 #if SLICES > 1
     int k_begin = (get_group_id(2) % SLICES) * depth, k_end = min(k, k_begin + depth);
 #else
@@ -167,7 +193,9 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
             copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_end - (col_end - col_begin) % NR, n, panels);
 #endif
         for (int row = row_begin; row < row_end; row += MR) {
-#if STAGE_LHS
+#if LHS_FROM == PACKED
+            __global const acc_t *a = packed + ((long)(row / MR) * k + k0) * MR;
+#elif LHS_FROM == COPIED
             copy_rows(lhs, lhs_row_arg, lhs_col_arg, k0, kc, row, row_end, tile);
 #else
             __global const acc_t *a[MR];
