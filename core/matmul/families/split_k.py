@@ -53,7 +53,7 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
         scratch = (count * size,)
     if profile.max_alloc_bytes and max(scratch) > profile.max_alloc_bytes:
         raise UnsupportedError(
-            f"partial sums of {max(scratch)} bytes; at most {profile.max_alloc_bytes} here"
+            f"sums of {max(scratch)} bytes; at most {profile.max_alloc_bytes} here"
         )
     return LaunchPlan((*multiply, reduce_call(problem, profile, count)), scratch)
 
