@@ -1,23 +1,31 @@
 """Regret of the tuned choice against the exhaustive best, and what tuning cost against measuring everything.
 
     python -m tests.benchmarks.regret [--device TEXT] [--levels balanced,extensive] [--only TEXT]
-                                      [--rounds 9] [--json FILE]
+                                      [--rounds 9] [--budget 1.5] [--lock FILE] [--json FILE]
 
-For each case every supported candidate is sampled, interleaved, once a round; candidates that take
-ten times the best are left out after the first. The tuned choice (a fresh tuning, nothing stored) and
-the exhaustive best are then sampled in pairs, A B B A, and the regret is the ratio of their medians.
-A regret above 1.02 is put down to its cause: the short circuit, a better candidate in a round that
-was never reached, or noise (the better one was measured and lost).
+For each case every supported candidate is compiled and sampled, interleaved, once a round; those that
+take ten times the best are left out after their first run. Then each level tunes the key afresh, nothing
+stored. Its choice and the exhaustive best are sampled in pairs, A B B A, and the regret is the median of
+the pairs' ratios. A regret above 1.02 is put down to its cause: the short circuit, a better candidate in a
+round that was never reached, one dropped or left out, or noise (the better one was measured to the end and
+lost).
+
+The cost of a choice is the time to compile and first run each candidate it looked at, as that took in the
+exhaustive part, and the time it measured. The cost of everything is the same over all candidates. Probes
+and proofs count on neither side. `--lock` names a file that is held locked while a case is measured, on a
+machine shared with others that take it too.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -35,6 +43,7 @@ from rooftune.tuning.tunable import TunableSet
 HOPELESS = 10.0
 NOTABLE = 1.02
 PAIRS = 8
+LEAST_WINDOW_S = 100e-6
 
 SHAPES_F32 = [
     "64",
@@ -89,7 +98,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Regret:
-    """One case at one level. Times in seconds; `cost_s` without probes, as `exhaustive_s`."""
+    """One case at one level. Times in seconds; `cost_s` and `exhaustive_s` without probes and proofs."""
 
     case: str
     level: str
@@ -100,8 +109,22 @@ class Regret:
     regret: float
     spread: float
     cause: str
+    measured: int
     cost_s: float
     exhaustive_s: float
+
+
+@dataclass
+class Everything:
+    """All candidates of a case measured: seconds to a first result, and medians where not hopeless."""
+
+    first_result_s: dict[int, float] = field(default_factory=dict)
+    medians: dict[int, float] = field(default_factory=dict)
+    wall_s: float = 0.0
+
+    @property
+    def best(self) -> int:
+        return min(self.medians, key=lambda index: self.medians[index])
 
 
 CASES = (
@@ -112,98 +135,152 @@ CASES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device")
-    parser.add_argument("--levels", default="balanced,extensive")
-    parser.add_argument("--only", default="", help="cases whose label contains this")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    given = _arguments()
     client = Client(given.device)
+    levels = given.levels.split(",")
+    sessions = {level: session_without_memory(level) for level in levels}
     results: list[Regret] = []
     for case in CASES:
         if given.only in case.label:
-            results += _case(client, case, given.levels.split(","), given.rounds)
-    summary = {level: _summary([r for r in results if r.level == level]) for level in given.levels.split(",")}
+            with locked(given.lock):
+                results += _case(client, case, sessions, given.rounds, given.budget)
+    summary = {level: _summary([r for r in results if r.level == level]) for level in levels}
     for level, line in summary.items():
-        print(f"{level}: " + ", ".join(f"{name} {value:.3f}" for name, value in line.items()))
+        print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
     if given.json:
         record = {"device": client.device_id, "summary": summary, "results": [asdict(r) for r in results]}
         given.json.write_text(json.dumps(record, indent=1))
 
 
-def _case(client: Client, case: Case, levels: list[str], rounds: int) -> list[Regret]:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", help="a part of its name or platform, or its index")
+    parser.add_argument("--levels", default="balanced,extensive")
+    parser.add_argument("--only", default="", help="cases whose label contains this")
+    parser.add_argument("--rounds", type=int, default=9, help="samples of each candidate")
+    parser.add_argument("--budget", type=float, default=1.5, help="seconds of sampling a case, about")
+    parser.add_argument("--lock", type=Path, help="a file to hold locked while a case is measured")
+    parser.add_argument("--json", type=Path, help="where to write all results")
+    return parser.parse_args()
+
+
+@contextmanager
+def locked(path: Path | None) -> Iterator[None]:
+    """Holds the file locked; None: nothing is held."""
+    if path is None:
+        yield
+        return
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def session_without_memory(level: str) -> Session:
+    """A session that stores no decisions and proves nothing; probe results are kept as always."""
+    config: Config = load_config().override(level=level)
+    return Session(
+        replace(
+            config,
+            autotune=replace(config.autotune, disable_cache=True),
+            proof=replace(config.proof, mode="off"),
+        )
+    )
+
+
+def _case(
+    client: Client, case: Case, sessions: dict[str, Session], rounds: int, budget_s: float
+) -> list[Regret]:
     problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
     inputs = random_inputs(client, problem)
-    sessions = {level: _session(client, level) for level in levels}
-    sets = {level: session.tunables(client) for level, session in sessions.items()}
-    decisions: dict[str, Decision] = {}
+    found: list[Regret] = []
+    everything: Everything | None = None
     for level, session in sessions.items():
+        tunables = session.tunables(client)
+        session.bounds(client, inputs)
+        if everything is None:
+            everything = measure_all(client, tunables, inputs, rounds, budget_s)
         try:
-            decisions[level] = session.decide(client, inputs).decision
+            decision = session.decide(client, inputs).decision
+            session.tuner.forget(client, tunables, inputs)
         except RooftuneError as error:
             print(f"{case.label} {level}: {error}", file=sys.stderr)
-    began = time.perf_counter()
-    medians = _exhaustive(client, next(iter(sets.values())), inputs, rounds)
-    exhaustive_s = time.perf_counter() - began
-    best = min(medians, key=lambda index: medians[index])
-    found = []
-    for level, decision in decisions.items():
-        regret = _compare(client, sets[level], inputs, case, level, decision, best, exhaustive_s)
-        print(
-            f"{regret.case:<26} {level:<9} {regret.regret:6.3f} ±{regret.spread:5.3f}  "
-            f"{regret.chosen.removeprefix('matmul_'):<28} best {regret.best.removeprefix('matmul_'):<28} "
-            f"cost {regret.cost_s:6.2f}s of {regret.exhaustive_s:6.2f}s  {regret.cause}",
-            flush=True,
-        )
-        found.append(regret)
+            continue
+        found.append(_compare(client, tunables, inputs, case, level, decision, everything))
+        _show(found[-1])
     return found
 
 
-def _session(client: Client, level: str) -> Session:
-    config: Config = load_config().override(level=level)
-    config = replace(config, autotune=replace(config.autotune, disable_cache=True))
-    return Session(config)
+def _show(regret: Regret) -> None:
+    print(
+        f"{regret.case:<24} {regret.level:<9} {regret.regret:6.3f} ±{regret.spread:5.3f}  "
+        f"{regret.chosen.removeprefix('matmul_'):<26} best {regret.best.removeprefix('matmul_'):<26} "
+        f"cost {regret.cost_s:6.2f} s of {regret.exhaustive_s:6.2f} s  {regret.cause}",
+        flush=True,
+    )
 
 
-def _exhaustive(client: Client, tunables: TunableSet, inputs: MatmulInputs, rounds: int) -> dict[int, float]:
-    """Median seconds of every candidate that can run and is not hopeless."""
-    runs: dict[int, Callable[[], object]] = {}
-    first: dict[int, float] = {}
+def measure_all(
+    client: Client, tunables: TunableSet, inputs: MatmulInputs, rounds: int, budget_s: float
+) -> Everything:
+    """Samples every candidate that can run, interleaved; hopeless ones once only."""
+    found, first = Everything(), dict[int, float]()
+    began = time.perf_counter()
     for index in _likely_first(tunables):
-        tunable = tunables[index]
-        run = _runner(tunables, index, inputs)
         try:
-            warm = client.sample(run)
-            if warm > 2 * HOPELESS * min(first.values(), default=warm):
-                continue
-            first[index] = client.sample(run)
+            start = time.perf_counter()
+            warm = client.sample(_runner(tunables, index, inputs))
+            found.first_result_s[index] = time.perf_counter() - start
+            if warm <= 2 * HOPELESS * min(first.values(), default=warm):
+                first[index] = client.sample(_runner(tunables, index, inputs))
         except UnsupportedError:
             continue
         except Exception as error:
-            print(f"  {tunable.name}: {type(error).__name__}: {error}", file=sys.stderr)
-            continue
-        runs[index] = run
-    fastest = min(first.values())
-    live = [index for index in runs if first[index] <= HOPELESS * fastest]
-    repeats = {index: max(1, min(64, round(100e-6 / first[index]))) for index in live}
+            print(f"  {tunables[index].name}: {type(error).__name__}: {error}", file=sys.stderr)
+    bar = HOPELESS * min(first.values())
+    live = [index for index in sorted(first) if first[index] <= bar]
+    repeats = {index: _repeats(first[index]) for index in live}
     samples: dict[int, list[float]] = {index: [] for index in live}
-    for _ in range(rounds):
-        for index in live:
-            samples[index].append(client.sample(runs[index], repeats[index]))
-    return {index: median(values) for index, values in samples.items()}
+    sampling = time.perf_counter()
+    for turn in range(rounds):
+        if turn >= 3 and time.perf_counter() - sampling > budget_s:
+            break
+        for index in live if turn % 2 == 0 else reversed(live):
+            samples[index].append(client.sample(_runner(tunables, index, inputs), repeats[index]))
+    found.medians = {index: median(values) for index, values in samples.items()}
+    found.wall_s = time.perf_counter() - began
+    return found
 
 
 def _likely_first(tunables: TunableSet) -> list[int]:
-    """Candidates of the cpu and accelerated groups first, so that hopeless ones are known as such early."""
+    """Candidates of specialised groups first, so that hopeless ones are known as such early."""
     groups = [{group.name for group, _ in tunable.memberships} for tunable in tunables.tunables]
     return sorted(range(len(groups)), key=lambda index: not groups[index] & {"cpu", "accelerated", "gemv"})
 
 
 def _runner(tunables: TunableSet, index: int, inputs: MatmulInputs) -> Callable[[], object]:
     return lambda: tunables[index].fn(inputs)
+
+
+def _repeats(seconds: float) -> int:
+    return max(1, min(64, round(LEAST_WINDOW_S / seconds)))
+
+
+def paired_ratios(
+    client: Client, tunables: TunableSet, inputs: MatmulInputs, first: int, second: int, pairs: int = PAIRS
+) -> tuple[list[float], float, float]:
+    """Ratios first / second of samples taken in pairs, A B B A, sorted; and both medians in seconds."""
+    a, b = _runner(tunables, first, inputs), _runner(tunables, second, inputs)
+    client.sample(a)
+    repeats = _repeats(client.sample(b))
+    of_a: list[float] = []
+    of_b: list[float] = []
+    with client.exclusive():
+        for turn in range(pairs):
+            for run, into in ((a, of_a), (b, of_b)) if turn % 2 == 0 else ((b, of_b), (a, of_a)):
+                into.append(client.sample(run, repeats))
+    return sorted(x / y for x, y in zip(of_a, of_b, strict=True)), median(of_a), median(of_b)
 
 
 def _compare(
@@ -213,53 +290,56 @@ def _compare(
     case: Case,
     level: str,
     decision: Decision,
-    best: int,
-    exhaustive_s: float,
+    everything: Everything,
 ) -> Regret:
-    chosen = decision.index
-    a, b = _runner(tunables, chosen, inputs), _runner(tunables, best, inputs)
-    once = client.sample(b)
-    repeats = max(1, min(64, round(100e-6 / once)))
-    of_a: list[float] = []
-    of_b: list[float] = []
-    for turn in range(PAIRS if chosen != best else 1):
-        for run, into in ((a, of_a), (b, of_b)) if turn % 2 == 0 else ((b, of_b), (a, of_a)):
-            into.append(client.sample(run, repeats))
-    ratios = sorted(x / y for x, y in zip(of_a, of_b, strict=True))
-    regret = 1.0 if chosen == best else max(1.0, median(of_a) / median(of_b))
-    spread = 0.0 if chosen == best else (ratios[-2] - ratios[1]) / 2
-    spent = decision.timings
+    chosen, best = decision.index, everything.best
+    pairs = PAIRS if chosen != best else 1
+    ratios, chosen_s, best_s = paired_ratios(client, tunables, inputs, chosen, best, pairs)
+    regret = 1.0 if chosen == best else max(1.0, median(ratios))
+    looked_at = [e.index for e in decision.evidence if e.samples]
     return Regret(
         case.label,
         level,
         decision.name,
         tunables[best].name,
-        median(of_a),
-        median(of_b),
+        chosen_s,
+        best_s,
         regret,
-        spread,
+        0.0 if chosen == best else (ratios[-2] - ratios[1]) / 2,
         _cause(decision, best, regret),
-        spent.compile_s + spent.measure_s + spent.prove_s,
-        exhaustive_s,
+        len(looked_at),
+        decision.timings.measure_s + sum(everything.first_result_s.get(index, 0.0) for index in looked_at),
+        everything.wall_s,
     )
 
 
 def _cause(decision: Decision, best: int, regret: float) -> str:
     if regret <= NOTABLE:
         return ""
-    if not decision.evidence[best].timed:
-        return "short circuit" if decision.short_circuit else "round never reached"
-    return "short circuit" if decision.short_circuit else "noise"
+    if decision.short_circuit:
+        return "short circuit"
+    evidence = decision.evidence[best]
+    if evidence.outcome == "dropped":
+        return "dropped"
+    if not evidence.timed:
+        return f"not measured: {evidence.reason}"
+    return "noise"
 
 
-def _summary(results: list[Regret]) -> dict[str, float]:
+def _summary(results: list[Regret]) -> dict[str, object]:
     if not results:
         return {}
+    worst = max(results, key=lambda r: r.regret)
+    causes = [r.cause for r in results if r.cause]
     return {
-        "geometric mean": exp(sum(log(r.regret) for r in results) / len(results)),
-        "worst": max(r.regret for r in results),
-        "cost share": sum(r.cost_s for r in results) / sum(r.exhaustive_s for r in results),
-        "mean cost share": sum(r.cost_s / r.exhaustive_s for r in results) / len(results),
+        "cases": len(results),
+        "geometric_mean": round(exp(sum(log(r.regret) for r in results) / len(results)), 4),
+        "worst": round(worst.regret, 4),
+        "worst_case": worst.case,
+        "above_1.02": len(causes),
+        "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
+        "cost_share": round(sum(r.cost_s for r in results) / sum(r.exhaustive_s for r in results), 4),
+        "mean_cost_share": round(sum(r.cost_s / r.exhaustive_s for r in results) / len(results), 4),
     }
 
 
