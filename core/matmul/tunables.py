@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyopencl as cl
 
 from ..device.client import Client, is_out_of_order
-from ..errors import OutOfMemoryError
+from ..errors import OutOfMemoryError, UnsupportedError
 from ..proof.output import OutputCheck
 from ..proof.subject import MatmulProof
 from ..tuning.bounds import Bounds
@@ -18,6 +18,7 @@ from ..tuning.level import Level
 from ..tuning.tunable import Tunable, TunableSet, TuneGroup
 from .candidates import CANDIDATES, Candidate
 from .executor import Prepared, prepare
+from .floor import floor_s
 from .groups import tune_groups
 from .key import MatmulAutotuneKey
 from .problem import Problem
@@ -109,6 +110,14 @@ class MatmulCandidates:
         """What this thread ran last."""
         return self._thread.latest
 
+    def floor_s(self, name: str, inputs: MatmulInputs, bounds: Bounds | None) -> float | None:
+        """Seconds a candidate certainly needs; None where unknown, also for one that refuses the problem."""
+        candidate = next(candidate for candidate in CANDIDATES if candidate.name == name)
+        try:
+            return floor_s(candidate.plan(inputs.problem, self.client.profile), bounds)
+        except UnsupportedError:
+            return None
+
     def tunables(self, level: Level, bounds: Callable[[MatmulInputs], Bounds | None]) -> TunableSet:
         """All candidates as a set for the tuner, in the order of the table."""
         tunables = TunableSet(
@@ -116,6 +125,7 @@ class MatmulCandidates:
             inputs=lambda _key, inputs: self._measuring(inputs),
         ).with_bounds(lambda _key, inputs: bounds(inputs))
         tunables.with_check(OutputCheck(self.client))
+        tunables.with_floor(lambda _key, inputs, tunable: self.floor_s(tunable.name, inputs, bounds(inputs)))
         groups = tune_groups(self.client.profile)
         for candidate in CANDIDATES:
             tunables.with_tunable(self._tunable(candidate, groups))

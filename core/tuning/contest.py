@@ -13,6 +13,7 @@ from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, Unsup
 from .bounds import CLOCK_NOISE, Bounds
 from .context import TuningClient, TuningContext, Verdict
 from .decision import Check, Decision, Evidence, OutcomeKind, Timings, utc_now
+from .drift import drift
 from .events import Event, ProofFailed, reason_of
 from .failures import FAULT_HINT, FaultWhileTuning, fault_reason, nothing_ran
 from .level import Level
@@ -46,6 +47,8 @@ def tune_key(
     FaultWhileTuning when a candidate lost the device.
     """
     contest = Contest(client, context, tuner, tunables, key, inputs)
+    if reuse.leader is None:
+        contest.prove_ahead()
     contest.probe()
     return contest.decide(reuse)
 
@@ -79,8 +82,15 @@ class Contest:
     short_circuit: bool = False
     tie_break: TieBreak | None = None
     memory_error: OutOfMemoryError | None = None
+    ahead: Mapping[int, Verdict] | None = None
 
     # What is good enough
+
+    def prove_ahead(self) -> None:
+        """Has the first round's proofs begun, so that workers start and compile while peaks are probed."""
+        plan = make_plan(self.tunables.tunables, self.key)
+        if self.tunables.bounds is not None and plan:
+            self.ahead = self.proofs([entry.index for entry in plan[0]])
 
     def probe(self) -> None:
         """Asks for the bounds, which may have to be measured first."""
@@ -89,7 +99,8 @@ class Contest:
         self.context.progress("probe", 0, 1)
         with self.timed("probe_s"):
             try:
-                self.bounds = self.tunables.bounds(self.key, self.inputs)
+                with self.context.prover.paused(self.client):
+                    self.bounds = self.tunables.bounds(self.key, self.inputs)
             except (MeasurementError, OutOfMemoryError) as error:
                 self.context.warn(f"the peaks can't be probed, so nothing stops early: {reason_of(error)}")
         self.context.progress("probe", 1, 1)
@@ -162,15 +173,15 @@ class Contest:
             progress=lambda done, total: self.context.progress("measure", done, total),
         )
         self.spend("measure_s", result.measure_s)
-        self.events += result.events
+        self.events += [*result.events, *filter(None, [drift(result.standings)])]
         for standing in result.standings:
             self.note(standing)
         return result
 
     def contenders(self, indexes: list[int]) -> Iterator[Contender]:
-        with self.timed("prove_s"):
-            candidates = {index: self.tunables[index] for index in sorted(indexes)}
-            verdicts = self.context.prover.prove(self.client, candidates, self.key, self.inputs)
+        verdicts, self.ahead = self.ahead, None
+        if verdicts is None or set(verdicts) != set(indexes):
+            verdicts = self.proofs(indexes)
         if self.measuring_inputs is None:
             self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
         for index in indexes:
@@ -181,6 +192,11 @@ class Contest:
                 self.preparer(index, verdicts),
                 self.floor(index),
             )
+
+    def proofs(self, indexes: list[int]) -> Mapping[int, Verdict]:
+        with self.timed("prove_s"):
+            candidates = {index: self.tunables[index] for index in sorted(indexes)}
+            return self.context.prover.prove(self.client, candidates, self.key, self.inputs)
 
     def hold(self) -> ExitStack:
         """The device for us alone, and proof workers at rest."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import ceil, isfinite
 
 from ..errors import DeviceFaultError, MeasurementError, UnsupportedError
-from .events import Event, reason_of
+from .events import Event, in_words, reason_of
 from .samples import BenchSettings
 from .standing import Contender, Standing, State
 from .ties import TieBreak, paired_verdict
@@ -149,7 +149,8 @@ class _Race:
         leader = min(self.live, key=lambda live: live.samples.best, default=None)
         if floor_s is None or leader is None or floor_s < leader.samples.best:
             return False
-        reason = f"needs at least {floor_s:.3g} s; {leader.name} took {leader.samples.best:.3g} s"
+        needs, takes = in_words(floor_s), in_words(leader.samples.best)
+        reason = f"can't win: needs {needs} at the least, {leader.name} took {takes}"
         self.retire(standing, State.SKIPPED, reason)
         return True
 

@@ -12,8 +12,8 @@ lost).
 
 The cost of a choice is the time to compile and first run each candidate it looked at, as that took in the
 exhaustive part, and the time it measured. The cost of everything is the same over all candidates. Probes
-and proofs count on neither side. `--lock` names a file that is held locked while a case is measured, on a
-machine shared with others that take it too.
+and proofs count on neither side. `--lock` names a file that is held locked while a case is sampled (not while
+it is compiled), on a machine shared with others that take it too.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ class Everything:
     """All candidates of a case measured: seconds to a first result, and medians where not hopeless."""
 
     first_result_s: dict[int, float] = field(default_factory=dict)
+    once_s: dict[int, float] = field(default_factory=dict)
     medians: dict[int, float] = field(default_factory=dict)
     wall_s: float = 0.0
 
@@ -142,8 +143,7 @@ def main() -> None:
     results: list[Regret] = []
     for case in CASES:
         if given.only in case.label:
-            with locked(given.lock):
-                results += _case(client, case, sessions, given.rounds, given.budget)
+            results += _case(client, case, sessions, given)
     summary = {level: _summary([r for r in results if r.level == level]) for level in levels}
     for level, line in summary.items():
         print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
@@ -161,7 +161,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="cases whose label contains this")
     parser.add_argument("--rounds", type=int, default=9, help="samples of each candidate")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of sampling a case, about")
-    parser.add_argument("--lock", type=Path, help="a file to hold locked while a case is measured")
+    parser.add_argument("--lock", type=Path, help="a file to hold locked while a case is sampled")
     parser.add_argument("--json", type=Path, help="where to write all results")
     return parser.parse_args()
 
@@ -190,25 +190,26 @@ def session_without_memory(level: str) -> Session:
 
 
 def _case(
-    client: Client, case: Case, sessions: dict[str, Session], rounds: int, budget_s: float
+    client: Client, case: Case, sessions: dict[str, Session], given: argparse.Namespace
 ) -> list[Regret]:
     problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
     inputs = random_inputs(client, problem)
+    everything = first_results(client, next(iter(sessions.values())).tunables(client), inputs)
     found: list[Regret] = []
-    everything: Everything | None = None
-    for level, session in sessions.items():
-        tunables = session.tunables(client)
-        session.bounds(client, inputs)
-        if everything is None:
-            everything = measure_all(client, tunables, inputs, rounds, budget_s)
-        try:
-            decision = session.decide(client, inputs).decision
+    with locked(given.lock):
+        next(iter(sessions.values())).bounds(client, inputs)
+        sample_all(client, next(iter(sessions.values())).tunables(client), inputs, everything, given)
+        for level, session in sessions.items():
+            tunables = session.tunables(client)
+            try:
+                decision = session.decide(client, inputs).decision
+            except RooftuneError as error:
+                print(f"{case.label} {level}: {error}", file=sys.stderr)
+                continue
             session.tuner.forget(client, tunables, inputs)
-        except RooftuneError as error:
-            print(f"{case.label} {level}: {error}", file=sys.stderr)
-            continue
-        found.append(_compare(client, tunables, inputs, case, level, decision, everything))
-        _show(found[-1])
+            found.append(_compare(client, tunables, inputs, case, level, decision, everything))
+    for regret in found:
+        _show(regret)
     return found
 
 
@@ -221,36 +222,45 @@ def _show(regret: Regret) -> None:
     )
 
 
-def measure_all(
-    client: Client, tunables: TunableSet, inputs: MatmulInputs, rounds: int, budget_s: float
-) -> Everything:
-    """Samples every candidate that can run, interleaved; hopeless ones once only."""
-    found, first = Everything(), dict[int, float]()
-    began = time.perf_counter()
+def first_results(client: Client, tunables: TunableSet, inputs: MatmulInputs) -> Everything:
+    """Compiles and runs every candidate that can run; hopeless ones once only."""
+    found = Everything()
     for index in _likely_first(tunables):
+        run = _runner(tunables, index, inputs)
         try:
             start = time.perf_counter()
-            warm = client.sample(_runner(tunables, index, inputs))
+            warm_s = client.sample(run)
             found.first_result_s[index] = time.perf_counter() - start
-            if warm <= 2 * HOPELESS * min(first.values(), default=warm):
-                first[index] = client.sample(_runner(tunables, index, inputs))
+            if warm_s <= 2 * HOPELESS * min(found.once_s.values(), default=warm_s):
+                found.once_s[index] = client.sample(run)
         except UnsupportedError:
             continue
         except Exception as error:
             print(f"  {tunables[index].name}: {type(error).__name__}: {error}", file=sys.stderr)
-    bar = HOPELESS * min(first.values())
-    live = [index for index in sorted(first) if first[index] <= bar]
-    repeats = {index: _repeats(first[index]) for index in live}
+    found.wall_s = sum(found.first_result_s.values()) + sum(found.once_s.values())
+    return found
+
+
+def sample_all(
+    client: Client,
+    tunables: TunableSet,
+    inputs: MatmulInputs,
+    everything: Everything,
+    given: argparse.Namespace,
+) -> None:
+    """Samples all that are not hopeless, interleaved; at least three times each, within the budget."""
+    once_s = everything.once_s
+    bar_s = HOPELESS * min(once_s.values())
+    live = [index for index in sorted(once_s) if once_s[index] <= bar_s]
     samples: dict[int, list[float]] = {index: [] for index in live}
-    sampling = time.perf_counter()
-    for turn in range(rounds):
-        if turn >= 3 and time.perf_counter() - sampling > budget_s:
+    began = time.perf_counter()
+    for turn in range(given.rounds):
+        if turn >= 3 and time.perf_counter() - began > given.budget:
             break
         for index in live if turn % 2 == 0 else reversed(live):
-            samples[index].append(client.sample(_runner(tunables, index, inputs), repeats[index]))
-    found.medians = {index: median(values) for index, values in samples.items()}
-    found.wall_s = time.perf_counter() - began
-    return found
+            samples[index].append(client.sample(_runner(tunables, index, inputs), _repeats(once_s[index])))
+    everything.medians = {index: median(values) for index, values in samples.items()}
+    everything.wall_s += time.perf_counter() - began
 
 
 def _likely_first(tunables: TunableSet) -> list[int]:

@@ -283,6 +283,31 @@ def test_a_proof_that_a_short_circuit_makes_needless_is_not_waited_for() -> None
     assert prover.pauses
 
 
+def test_proofs_of_the_first_round_are_begun_before_peaks_are_probed() -> None:
+    prover = FakeProver()
+    scene = Scene(prover=prover)
+    scene.add("a", 1 * MS)
+    scene.add("b", 1 * MS)
+    asked: list[list[str]] = []
+
+    def probed(key: Any, inputs: Any) -> Bounds:
+        asked.extend(prover.asked)
+        return bounds(0.1 * MS)
+
+    scene.tunables.with_bounds(probed)
+    scene.decide()
+    assert asked == [["a", "b"]]
+    assert prover.asked == asked, "and not asked for twice"
+
+
+def test_a_machine_that_slowed_down_is_recorded() -> None:
+    scene = Scene()
+    scene.add("a", [1 * MS] * 3 + [2 * MS] * 40)
+    scene.add("b", [1.1 * MS] * 3 + [2.2 * MS] * 40)
+    (event,) = [event for event in scene.decide().events if event.kind == "SlowedDown"]
+    assert event.value["agree"] == event.value["of"] == 2
+
+
 def test_a_contender_whose_output_is_wrong_may_not_win_and_the_next_best_does() -> None:
     scene = Scene()
     for name, seconds in [("a", 1 * MS), ("b", 2 * MS), ("c", 1.5 * MS)]:
@@ -338,7 +363,7 @@ def test_a_candidate_whose_floor_is_above_the_leader_is_skipped_and_recorded() -
     scene.tunables.with_floor(lambda key, inputs, tunable: 4 * MS if tunable.name == "b" else None)
     decision = scene.decide()
     assert outcomes(decision) == {"a": "measured", "b": "skipped"}
-    assert "0.004" in decision.evidence[1].reason
+    assert "4 ms" in decision.evidence[1].reason
     assert scene.runs("b") == 0
 
 
