@@ -1,0 +1,237 @@
+"""matmul gives what numpy.matmul gives: shapes, types, values, for arrays of any layout."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rooftune.errors import DtypeError, UsageError
+from rooftune.matmul.operation import matmul
+
+from .conftest import by_device
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+relaxed = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+extents = st.integers(0, 7)
+batches = st.lists(st.integers(0, 3), max_size=4)
+
+
+@st.composite
+def shapes(draw):
+    """Two shapes that multiply: 1-D operands, batch axes that broadcast, empty ones too."""
+    m, n, k = draw(extents), draw(extents), draw(extents)
+    batch = tuple(draw(batches))
+    sides = []
+    for _ in range(2):
+        lead = batch[draw(st.integers(0, len(batch))) :]
+        sides.append(tuple(1 if draw(st.booleans()) else extent for extent in lead))
+    lhs = (k,) if draw(st.integers(0, 5)) == 0 else (*sides[0], m, k)
+    rhs = (k,) if draw(st.integers(0, 5)) == 0 else (*sides[1], k, n)
+    return lhs, rhs
+
+
+@st.composite
+def laid_out(draw, shape, dtype):
+    """An array of this shape, as some view: axes in any order, reversed, stepped over, broadcast, misaligned."""
+    order = draw(st.permutations(range(len(shape))))
+    steps = [draw(st.sampled_from([1, 1, 1, -1, 2, -3])) for _ in shape]
+    stored = [shape[axis] * abs(steps[axis]) + draw(st.integers(0, 2)) for axis in order]
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    base = (rng.random(math.prod(stored)) * 2 - 1).astype(dtype)
+    if draw(st.integers(0, 7)) == 0:
+        raw = np.empty(base.nbytes + 1, np.uint8)
+        raw[1:] = base.view(np.uint8)
+        base = raw[1:].view(dtype)
+    if dtype.kind == "f" and draw(st.integers(0, 7)) == 0:
+        base = base.astype(base.dtype.newbyteorder())
+    array = base.reshape(stored).transpose(np.argsort(order) if order else ())
+    index = tuple(
+        slice(None, extent) if step == 1 else slice(None, None, step)
+        for extent, step in zip(shape, steps, strict=True)
+    )
+    array = array[index][tuple(slice(0, extent) for extent in shape)]
+    if array.ndim and array.shape[0] > 1 and draw(st.integers(0, 7)) == 0:
+        array = np.broadcast_to(array[:1], array.shape)
+    if draw(st.booleans()):
+        array.flags.writeable = False
+    assert array.shape == shape
+    return array
+
+
+def reference(a, b):
+    """numpy's product in float64, and the bound of the error of a float32 or better sum."""
+    wide = [x.astype(np.float64) for x in (a, b)]
+    return np.matmul(*wide), np.matmul(*map(np.abs, wide))
+
+
+def assert_equal(got, a, b, dtype):
+    exact, size = reference(a, b)
+    assert np.shape(got) == exact.shape
+    assert got.dtype == dtype
+    eps = {"float64": 2.3e-16, "float32": 1.2e-7, "float16": 1e-3, "bfloat16": 8e-3}[dtype.name]
+    k = a.shape[-1]
+    bound = (2 + k) * eps * size + 1e-7 * (dtype.itemsize == 2)
+    assert np.all(np.abs(np.asarray(got, np.float64) - exact) <= bound)
+
+
+@by_device
+@relaxed
+@given(data=st.data())
+def test_any_views_of_any_shapes(plain, found, data):
+    lhs, rhs = data.draw(shapes())
+    types = [np.dtype(t) for t in ("f4", "f8", "f2")]
+    a = data.draw(laid_out(lhs, data.draw(st.sampled_from(types))))
+    b = data.draw(laid_out(rhs, data.draw(st.sampled_from([a.dtype.newbyteorder("="), *types]))))
+    expected = np.matmul(a, b)
+    got = matmul(plain, a, b)
+    assert type(got) is type(expected)
+    assert_equal(got, a, b, expected.dtype)
+    assert got.dtype.isnative
+
+
+@by_device
+@relaxed
+@given(data=st.data())
+def test_out_of_any_layout(plain, found, data):
+    lhs, rhs = data.draw(shapes())
+    dtype = np.dtype("f4")
+    a, b = data.draw(laid_out(lhs, dtype)), data.draw(laid_out(rhs, dtype))
+    expected = np.matmul(a, b)
+    shape = np.shape(expected)
+    step = data.draw(st.sampled_from([1, 2, -1]))
+    wide = np.full((*shape[:-1], shape[-1] * 2) if shape else (), 7, dtype)
+    view = wide[..., ::step][..., : shape[-1]] if shape else wide
+    untouched = wide.copy()
+    got = matmul(plain, a, b, out=view)
+    assert got is view
+    assert_equal(got, a, b, dtype)
+    view[...] = 7
+    assert np.array_equal(wide, untouched), "bytes around out were written"
+
+
+@by_device
+def test_out_that_overlaps_an_operand(plain, found):
+    rng = np.random.default_rng(0)
+    store = rng.random((12, 8), np.float32)
+    before = store.copy()
+    assert matmul(plain, store[:8], store[:8], out=store[2:10]) is not None
+    assert np.allclose(store[2:10], before[:8] @ before[:8], rtol=1e-5)
+    square = rng.random((8, 8), np.float32)
+    expected = square.T @ square
+    matmul(plain, square.T, square, out=square)
+    assert np.allclose(square, expected, rtol=1e-5)
+
+
+@by_device
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "bf16"])
+@pytest.mark.parametrize("other", ["f2", "f4", "f8", "bf16"])
+def test_types_are_promoted_as_numpy_does(plain, found, kind, other):
+    types = [BF16 if name == "bf16" else np.dtype(name) for name in (kind, other)]
+    rng = np.random.default_rng(1)
+    a, b = (rng.random((5, 5)).astype(t) for t in types)
+    try:
+        common = np.result_type(*types)
+    except TypeError:
+        with pytest.raises(DtypeError, match="no common type"):
+            matmul(plain, a, b)
+        return
+    assert_equal(matmul(plain, a, b), a, b, common)
+
+
+@by_device
+def test_uint16_holds_bf16_when_said_so(plain, found):
+    rng = np.random.default_rng(2)
+    a, b = (rng.random((6, 6)).astype(BF16) for _ in range(2))
+    got = matmul(plain, a.view(np.uint16), b.view(np.uint16), dtype="bf16")
+    assert got.dtype == np.uint16
+    assert_equal(got.view(BF16), a, b, BF16)
+    mixed = matmul(plain, a, b.view(np.uint16), dtype="bf16")
+    assert mixed.dtype == BF16
+    with pytest.raises(DtypeError, match="uint16"):
+        matmul(plain, a.view(np.uint16), b.view(np.uint16))
+    with pytest.raises(DtypeError, match="is for uint16 data"):
+        matmul(plain, a.astype("f4"), b.astype("f4"), dtype="bf16")
+
+
+@by_device
+@pytest.mark.parametrize(
+    "dtype, hint",
+    [("i4", "astype"), ("u1", "astype"), ("?", "astype"), ("c8", "imaginary"), ("O", "numbers")],
+)
+def test_other_types_are_refused_with_what_to_do(plain, found, dtype, hint):
+    a = np.ones((3, 3), dtype)
+    for pair in ((a, a), (a, np.ones((3, 3), "f4"))):
+        with pytest.raises(TypeError) as told:
+            matmul(plain, *pair)
+        assert isinstance(told.value, ValueError)
+        assert hint in told.value.hint
+
+
+@by_device
+@pytest.mark.parametrize(
+    "a, b, said",
+    [
+        ((), (3,), "scalars"),
+        ((3, 4), (), "scalars"),
+        ((3, 4), (5, 4), "inner extents 4 and 5"),
+        ((3,), (4,), "inner extents 3 and 4"),
+        ((2, 3, 4), (3, 4, 5), "do not broadcast"),
+    ],
+)
+def test_shapes_that_do_not_multiply(plain, found, a, b, said):
+    left, right = np.ones(a, "f4"), np.ones(b, "f4")
+    with pytest.raises(ValueError):
+        np.matmul(left, right)
+    with pytest.raises(UsageError, match=said):
+        matmul(plain, left, right)
+
+
+@by_device
+@pytest.mark.parametrize(
+    "out, said",
+    [
+        (np.ones((3, 4), "f4"), "shape"),
+        (np.ones((3, 3), "f8"), "float64"),
+        ([[0.0] * 3] * 3, "list"),
+        (np.broadcast_to(np.float32(0), (3, 3)), "read-only"),
+    ],
+)
+def test_an_out_that_can_not_take_the_result(plain, found, out, said):
+    a = np.ones((3, 3), "f4")
+    with pytest.raises(UsageError, match=said):
+        matmul(plain, a, a, out=out)
+
+
+@by_device
+def test_lists_and_subclasses_are_taken_as_arrays(plain, found):
+    assert matmul(plain, [[1.0, 2.0]], [[3.0], [4.0]]).tolist() == [[11.0]]
+    assert matmul(plain, np.float32([1, 2]), np.float32([3, 4])) == np.float32(11)
+
+
+@by_device
+def test_more_batch_axes_than_kernels_walk(plain, found):
+    rng = np.random.default_rng(3)
+    a = rng.random((3, 1, 4, 1, 2, 5), np.float32)
+    b = rng.random((1, 2, 1, 3, 5, 4), np.float32)
+    assert_equal(matmul(plain, a, b), a, b, np.dtype("f4"))
+
+
+@by_device
+def test_values_that_are_not_finite_come_out_as_numpy_gives_them(plain, found):
+    a = np.eye(4, dtype=np.float32)
+    a[1, 1], a[2, 2] = np.inf, np.nan
+    b = np.arange(16, dtype=np.float32).reshape(4, 4)
+    with np.errstate(invalid="ignore"):
+        expected = np.matmul(a, b)
+    assert np.array_equal(matmul(plain, a, b), expected, equal_nan=True)
