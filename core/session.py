@@ -19,6 +19,7 @@ from .device.client import Client
 from .device.opencl import cl
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.hot import HotPath
+from .matmul.hot_numpy import NumpyHotPath
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import ENTRY, MatmulCandidates, MatmulInputs
 from .proof.prover import Prover
@@ -74,6 +75,7 @@ class Session:
         self.context = self._context(measure, json_stdout, progress)
         self.tuner = LocalTuner(TUNER, self.context)
         self.hot = HotPath(self.tuner, ENTRY)
+        self.hot_numpy = NumpyHotPath(self.tuner, ENTRY)
         self._clients: dict[object, Client] = {}
         self._candidates: dict[int, MatmulCandidates] = {}
         self._lock = threading.RLock()
@@ -112,7 +114,7 @@ class Session:
         """The matmul candidates on this client's device, built once."""
         with self._lock:
             if id(client) not in self._candidates:
-                self._candidates[id(client)] = MatmulCandidates(client, self.hot.forget)
+                self._candidates[id(client)] = MatmulCandidates(client, self._forget_launches)
             return self._candidates[id(client)]
 
     def tunables(self, client: Client) -> TunableSet:
@@ -164,6 +166,10 @@ class Session:
                 launches = sum(client.counters.launches.values())
                 self.history.ended(what, client.device_name, launches, client.compilations)
         self.store.close()
+
+    def _forget_launches(self) -> None:
+        self.hot.forget()
+        self.hot_numpy.forget()
 
     # --- around the tuner ----------------------------------------------------------------------
 

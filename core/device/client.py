@@ -76,6 +76,8 @@ class Client:
         self.profiling_queue: cl.CommandQueue = cl.CommandQueue(
             self.context, device, properties=cl.command_queue_properties.PROFILING_ENABLE
         )
+        self.shares_host_memory = self.profile.is_cpu and _has_system_svm(device)
+        """Whether kernels may be given plain host addresses (fine-grained system SVM)."""
         self.counters = Counters()
         self.compilations: deque[tuple[str, float]] = deque(maxlen=1000)
         """The newest runs of the compiler: kernel names, seconds."""
@@ -417,6 +419,13 @@ class Client:
 def is_out_of_order(queue: cl.CommandQueue) -> bool:
     """Whether commands of this queue may overtake one another."""
     return bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
+
+
+def _has_system_svm(device: cl.Device) -> bool:
+    try:
+        return bool(device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
+    except (AttributeError, cl.Error):
+        return False
 
 
 def _uncached_program(context: cl.Context, source: str) -> cl.Program:

@@ -112,7 +112,7 @@ def _of_numpy(
     else:
         client = request.client or session.client_for(request.queue)
         _check_device(client, types)
-        _fill(session, client, product, types, (_as(a, types), _as(b, types)), result, request)
+        _fill(session, client, product, types, (a, b), result, request)
     if direct:
         return out
     if out is None:
@@ -147,12 +147,17 @@ def _fill(
     request: Request,
 ) -> None:
     """Computes into `result`, a C-contiguous array, and waits for it."""
-    lhs, rhs = (load_numpy(client, array) for array in operands)
+    lhs, rhs = (load_numpy(client, _as(array, types)) for array in operands)
     placed = multiply(lhs.view, rhs.view)
     target = load_result(client, result, View(product.full_shape, row_major(product.full_shape)))
+    revision = session.tuner.decisions.revision
     with client.using(request.queue, request.wait_for):
-        _run(session, client, placed, types, lhs, rhs, target)
+        simple = _run(session, client, placed, types, lhs, rhs, target)
         client.read_into(target.keep, target.buffer, in_place=client.profile.is_cpu)
+    prepared = session.candidates(client).latest
+    if simple and prepared and client.profile.is_cpu and session.tuner.decisions.revision == revision:
+        given = (request.precision, request.dtype, request.client, request.queue)
+        session.hot_numpy.remember(*operands, given, client, prepared, result)
 
 
 # --- pyopencl arrays ---------------------------------------------------------------------------

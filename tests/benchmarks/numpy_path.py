@@ -87,9 +87,10 @@ def main() -> None:
         return
     for r in results:
         ratio = r["ratio"]
+        low, high = ratio["quartiles"]
         print(
-            f"{r['size']:>6}  numpy {r['numpy_s'] * 1e6:10.1f} us  rooftune {r['rooftune_s'] * 1e6:10.1f} us  "
-            f"numpy/rooftune {ratio['median']:.3f} [{ratio['quartiles'][0]:.3f}, {ratio['quartiles'][1]:.3f}]"
+            f"{r['size']:>6}  numpy {r['numpy_s'] * 1e6:10.1f} us  rooftune {r['rooftune_s'] * 1e6:10.1f} us"
+            f"  numpy/rooftune {ratio['median']:.3f} [{low:.3f}, {high:.3f}]"
         )
 
 

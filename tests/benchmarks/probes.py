@@ -82,8 +82,11 @@ def compared(
     after = roof(prober, elem, precision)
     best = max(before, after, key=lambda pair: pair[0])
     return {
-        "what": f"{elem} {precision} ({best[1]})", "probe": best[0], "library": reached,
-        "ratio": best[0] / reached if reached else None, "spread": best[2],
+        "what": f"{elem} {precision} ({best[1]})",
+        "probe": best[0],
+        "library": reached,
+        "ratio": best[0] / reached if reached else None,
+        "spread": best[2],
     }
 
 

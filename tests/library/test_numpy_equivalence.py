@@ -43,7 +43,7 @@ def shapes(draw):
 
 @st.composite
 def laid_out(draw, shape, dtype):
-    """An array of this shape, as some view: axes in any order, reversed, stepped over, broadcast, misaligned."""
+    """An array of this shape, as some view: axes in any order, reversed, stepped over, misaligned."""
     order = draw(st.permutations(range(len(shape))))
     steps = [draw(st.sampled_from([1, 1, 1, -1, 2, -3])) for _ in shape]
     stored = [shape[axis] * abs(steps[axis]) + draw(st.integers(0, 2)) for axis in order]
@@ -235,3 +235,53 @@ def test_values_that_are_not_finite_come_out_as_numpy_gives_them(plain, found):
     with np.errstate(invalid="ignore"):
         expected = np.matmul(a, b)
     assert np.array_equal(matmul(plain, a, b), expected, equal_nan=True)
+
+
+@by_device
+@relaxed
+@given(data=st.data())
+def test_the_short_way_gives_the_same(plain, found, data):
+    """Products met before, with the same description and other data, read-only or misaligned now and then."""
+    m, n, k = (data.draw(st.integers(1, 6)) for _ in range(3))
+    dtype = np.dtype(data.draw(st.sampled_from(["f4", "f8", "f2"])))
+    batch = data.draw(st.sampled_from([(), (2,)]))
+    flips = data.draw(st.booleans()), data.draw(st.booleans())
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+
+    def operand(rows, columns, flip):
+        stored = (*batch, columns, rows) if flip and not batch else (*batch, rows, columns)
+        array = (rng.random(stored) * 2 - 1).astype(dtype)
+        if data.draw(st.integers(0, 5)) == 0:
+            raw = np.empty(array.nbytes + 1, np.uint8)
+            raw[1:] = array.reshape(-1).view(np.uint8)
+            array = raw[1:].view(dtype).reshape(stored)
+        array.flags.writeable = data.draw(st.booleans())
+        return array.T if flip and not batch else array
+
+    for _ in range(3):
+        a, b = operand(m, k, flips[0]), operand(k, n, flips[1])
+        got = plain.hot_numpy.multiply(a, b, None, None, None, None)
+        if got is None:
+            got = matmul(plain, a, b)
+        assert type(got) is np.ndarray and got.flags.c_contiguous
+        assert_equal(got, a, b, dtype)
+
+
+@by_device
+def test_vectors_give_scalars_on_the_short_way(plain, found):
+    x = np.arange(5, dtype=np.float32)
+    matmul(plain, x, x)
+    got = plain.hot_numpy.multiply(x, x, None, None, None, None)
+    assert type(got) is np.float32 and got == 30
+
+
+@by_device
+def test_operands_are_never_kept(plain, found):
+    import sys
+
+    a, b = (np.ones((4, 4), np.float32) for _ in range(2))
+    before = sys.getrefcount(a), sys.getrefcount(b)
+    for _ in range(3):
+        if plain.hot_numpy.multiply(a, b, None, None, None, None) is None:
+            matmul(plain, a, b)
+    assert (sys.getrefcount(a), sys.getrefcount(b)) == before

@@ -1,0 +1,164 @@
+"""The short way for numpy operands on a CPU device: used where they lie, by a launch made ready before.
+
+Only for the plain case: two contiguous, aligned arrays of one type, and a new result.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..device.client import Client, is_out_of_order
+from ..tuning.tuner import LocalTuner
+from .executor import Prepared
+
+MOST_REMEMBERED = 512
+"""Launches that a thread remembers; then it begins anew."""
+
+_READ = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+_WRITE = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+
+Array = np.ndarray[Any, Any]
+
+
+class RememberedNumpy:
+    """A launch for operands of one description, and the result it needs."""
+
+    __slots__ = (
+        "client",
+        "launch",
+        "prepared",
+        "queue",
+        "result_dtype",
+        "result_shape",
+        "revision",
+        "shared",
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        prepared: Prepared,
+        queue: cl.CommandQueue,
+        revision: int,
+        result: tuple[tuple[int, ...], np.dtype[Any]],
+    ) -> None:
+        self.client = client
+        self.prepared = prepared
+        self.launch = prepared.steady(queue)
+        self.queue = queue
+        self.revision = revision
+        self.result_shape, self.result_dtype = result
+        self.shared = client.shares_host_memory
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        result = np.empty(self.result_shape, self.result_dtype)
+        if self.shared and a.flags.writeable and b.flags.writeable:  # pyopencl refuses read-only SVM
+            _as_shared(self, a, b, result)
+        else:
+            _as_buffers(self, a, b, result)
+        return result
+
+
+def _as_shared(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
+    """The device reads and writes the host's memory by its addresses."""
+    self.prepared.bind(cl.SVM(a), cl.SVM(b), cl.SVM(result))
+    self.launch(None)
+    self.queue.finish()
+
+
+def _as_buffers(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
+    context, queue = self.client.context, self.queue
+    # Named, so that they outlive the launch: a kernel does not keep the buffers it was given.
+    lhs, rhs = cl.Buffer(context, _READ, hostbuf=a), cl.Buffer(context, _READ, hostbuf=b)
+    out = cl.Buffer(context, _WRITE, hostbuf=result)
+    self.prepared.bind(lhs, rhs, out)
+    self.launch(None)
+    mapped, _ = cl.enqueue_map_buffer(queue, out, cl.map_flags.READ, 0, result.shape, result.dtype)
+    mapped.base.release(queue)
+    queue.finish()
+
+
+class _Memory(threading.local):
+    def __init__(self) -> None:
+        self.launches: dict[tuple[Any, ...], RememberedNumpy] = {}
+
+
+class NumpyHotPath:
+    """What the threads of one session remember of products of numpy arrays."""
+
+    def __init__(self, tuner: LocalTuner, label: str) -> None:
+        self._decisions = tuner.decisions
+        self._label = label
+        self._memory = _Memory()
+
+    def multiply(
+        self,
+        a: Any,
+        b: Any,
+        precision: str | None,
+        dtype: str | None,
+        client: Client | None,
+        queue: cl.CommandQueue | None,
+    ) -> Any:
+        """The product, if its launch is remembered; else None, and nothing is done."""
+        if not type(a) is type(b) is np.ndarray:
+            return None
+        known = self._memory.launches.get(_key(a, b, precision, dtype, client, queue))
+        if known is None or known.revision != self._decisions.revision:
+            return None
+        if not (a.flags.aligned and b.flags.aligned):
+            return None
+        try:
+            result = known(a, b)
+        except cl.Error:
+            self.forget()
+            return None
+        known.client.counters.count_launch(self._label)
+        return result if known.result_shape else result[()]
+
+    def remember(
+        self,
+        a: Array,
+        b: Array,
+        given: tuple[str | None, str | None, Client | None, cl.CommandQueue | None],
+        client: Client,
+        prepared: Prepared,
+        result: Array,
+    ) -> None:
+        """`given` are precision, dtype, client and queue as the caller gave them."""
+        queue = given[3] or client.queue
+        if not all(_is_plain(array, result.dtype) for array in (a, b)) or is_out_of_order(queue):
+            return
+        launches = self._memory.launches
+        if len(launches) >= MOST_REMEMBERED:
+            launches.clear()
+        launches[_key(a, b, *given)] = RememberedNumpy(
+            client, prepared, queue, self._decisions.revision, (result.shape, result.dtype)
+        )
+
+    def forget(self) -> None:
+        """Lets go of all this thread remembers."""
+        self._memory.launches.clear()
+
+
+def _is_plain(array: Array, dtype: np.dtype[Any]) -> bool:
+    flags = array.flags
+    return bool(
+        type(array) is np.ndarray
+        and flags.forc
+        and flags.aligned
+        and array.dtype == dtype
+        and dtype.isnative
+        and dtype.kind == "f"
+    )
+
+
+def _key(
+    a: Array, b: Array, precision: str | None, dtype: str | None, client: Client | None,
+    queue: cl.CommandQueue | None,
+) -> tuple[Any, ...]:  # fmt: skip
+    return (a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, precision, dtype, client, queue)
