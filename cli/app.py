@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "shapes": Entry("Tune", "shapes"),
+    "verify": Entry("Tune", "verify"),
     "devices": Entry("Device", "devices"),
     "probe": Entry("Device", "probe"),
     "keys": Entry("Look", "keys"),

@@ -1,0 +1,228 @@
+"""Stored decisions looked at again: still right, still fastest, how far they drifted (`tune verify`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from math import ceil
+from statistics import median
+from typing import Any
+
+from .decided import read_decision, stored_decisions
+from .device.client import Client
+from .errors import DeviceFaultError, MeasurementError, UnsupportedError, WorkError
+from .matmul.example import example_of
+from .matmul.key import MatmulAutotuneKey
+from .matmul.problem import Elem, Problem, Shape
+from .matmul.tunables import MatmulInputs
+from .proof.prover import Prover
+from .session import TUNER, Session
+from .shapes_run import random_inputs
+from .tuning.context import Verdict
+from .tuning.decision import Decision
+from .tuning.ties import TieBreak, paired_verdict
+from .tuning.tunable import Tunable
+
+PAIRS = 10
+SURE = 0.95
+MARGIN = 0.03
+"""A runner-up counts as faster when that is SURE, and by more than MARGIN of the winner's time."""
+
+LEAST_WINDOW_S = 100e-6
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One decision looked at again. Times in seconds; `drift` is the change of the winner's time, in percent.
+
+    `problem` is what is wrong with the decision, empty if nothing is; `note` is what could not be looked at.
+    """
+
+    shape: str
+    key: MatmulAutotuneKey
+    decision: Decision | None
+    proof: Verdict | None = None
+    median_s: float | None = None
+    runner_up: str | None = None
+    runner_up_s: float | None = None
+    comparison: TieBreak | None = None
+    problem: str = ""
+    note: str = ""
+
+    @property
+    def drift(self) -> float | None:
+        stored_s = self.decision.median_s if self.decision else None
+        return 100 * (self.median_s / stored_s - 1) if stored_s and self.median_s else None
+
+    def to_json(self) -> dict[str, Any]:
+        decision, proof = self.decision, self.proof
+        return {
+            "shape": self.shape,
+            "key": self.key.to_json(),
+            "winner": decision.name if decision else None,
+            "right": proof.passed if proof else None,
+            "proof": {"where": proof.where, "reason": proof.reason} if proof else None,
+            "fastest": None if self.comparison is None else self.comparison.winner != self.runner_up,
+            "stored_s": decision.median_s if decision else None,
+            "median_s": self.median_s,
+            "drift_percent": self.drift,
+            "runner_up": None
+            if self.runner_up is None
+            else {"name": self.runner_up, "median_s": self.runner_up_s},
+            "comparison": asdict(self.comparison) if self.comparison else None,
+            "problem": self.problem or None,
+            "note": self.note or None,
+        }
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """All decisions looked at."""
+
+    device: str
+    environment: str
+    level: str
+    decisions: tuple[Verified, ...] = field(default_factory=tuple)
+
+    @property
+    def good(self) -> bool:
+        return not any(verified.problem for verified in self.decisions)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "environment": self.environment,
+            "level": self.level,
+            "good": self.good,
+            "decisions": [verified.to_json() for verified in self.decisions],
+        }
+
+
+def verify(
+    session: Session,
+    client: Client,
+    shapes: Sequence[Shape] = (),
+    *,
+    elem: Elem = Elem.F32,
+    batch: int = 1,
+    precision: str | None = None,
+    done: Callable[[Verified], object] = lambda verified: None,
+) -> VerifyReport:
+    """Proves the winners of stored decisions anew and measures them against their runners-up.
+
+    With shapes: the decisions for those; without: all of this device, level and environment. What is found
+    wrong is reported and changes nothing stored. `done` is called after each.
+    """
+    # Without a store: what was once proven is proven again.
+    prover = Prover(config=session.config.proof)
+    found = []
+    try:
+        subjects = _all(session, client)
+        if shapes:
+            subjects = _of_shapes(session, client, shapes, elem, batch, precision)
+        for label, key, decision, problem in subjects:
+            found.append(_look(session, client, prover, label, key, decision, problem))
+            done(found[-1])
+    finally:
+        prover.close()
+    return VerifyReport(client.device_name, session.config.environment.name, str(session.level), tuple(found))
+
+
+Subject = tuple[str, MatmulAutotuneKey, Decision | None, Problem | None]
+
+
+def _of_shapes(
+    session: Session, client: Client, shapes: Sequence[Shape], elem: Elem, batch: int, precision: str | None
+) -> Iterator[Subject]:
+    for shape in shapes:
+        problem = session.problem(shape, elem, batch, precision)
+        decision = next(stored_decisions(session, [problem], client), None)
+        yield shape.label, MatmulAutotuneKey.build(problem, session.level), decision, problem
+
+
+def _all(session: Session, client: Client) -> Iterator[Subject]:
+    checksum = session.tunables(client).checksum
+    for data in session.store.decisions.all():
+        decision = read_decision(data)
+        if decision is None or decision.tuner != TUNER or decision.checksum != checksum:
+            continue
+        if decision.device_id != client.device_id or decision.level != str(session.level):
+            continue
+        key = MatmulAutotuneKey.from_json(decision.key)
+        problem = example_of(key, session.level)
+        label = _label(problem) if problem is not None else key.short()
+        yield label, key, decision, problem
+
+
+def _label(problem: Problem) -> str:
+    views = [op.row_stride < op.col_stride for op in (problem.lhs, problem.rhs)]
+    return Shape("", problem.m, problem.n, problem.k, *views).label
+
+
+def _look(
+    session: Session, client: Client, prover: Prover, label: str, key: MatmulAutotuneKey,
+    decision: Decision | None, problem: Problem | None,
+) -> Verified:
+    plain = Verified(label, key, decision)
+    if decision is None:
+        return replace(plain, problem="no decision is stored for it")
+    if decision.bad:
+        return replace(plain, problem=decision.bad)
+    tunables = session.tunables(client)
+    if decision.digest != tunables[decision.index].digest:
+        return replace(plain, problem="the winner's code has changed since; the next call tunes it again")
+    if problem is None:
+        return replace(plain, note="no fresh operands have this key: give a shape to verify it")
+    inputs = random_inputs(client, problem)
+    proof = prover.prove(client, {decision.index: tunables[decision.index]}, key, inputs)[decision.index]
+    proven = replace(plain, proof=proof)
+    if proof.passed is False:
+        return replace(proven, problem=f"the winner {decision.name} is not right: {proof.reason}")
+    try:
+        return _measured(session, client, prover, proven, decision, inputs)
+    except (MeasurementError, UnsupportedError, DeviceFaultError, WorkError) as error:
+        return replace(proven, problem=f"it could not be measured: {error}")
+
+
+def _measured(
+    session: Session, client: Client, prover: Prover, verified: Verified, decision: Decision,
+    inputs: MatmulInputs,
+) -> Verified:
+    rivals = [e for e in decision.ranking if e.index != decision.index]
+    chosen = [decision.index, *(rival.index for rival in rivals[:1])]
+    times = _paired(client, prover, [session.tunables(client)[i] for i in chosen], inputs)
+    median_s = median(times[0])
+    if len(times) == 1:
+        return replace(verified, median_s=median_s, note="it has no runner-up")
+    rival = rivals[0].name
+    differences = [mine - other for mine, other in zip(*times, strict=True)]
+    comparison = paired_verdict(differences, decision.name, rival, first_wins_even=True)
+    faster = comparison.winner == rival and comparison.confidence >= SURE
+    problem = ""
+    if faster and comparison.difference_s > MARGIN * median_s:
+        share = comparison.difference_s / median_s
+        problem = f"{rival} is faster by {share:.0%} (confidence {comparison.confidence:.2f})"
+    return replace(
+        verified, median_s=median_s, runner_up=rival, runner_up_s=median(times[1]), comparison=comparison,
+        problem=problem,
+    )
+
+
+def _paired(
+    client: Client, prover: Prover, tunables: list[Tunable], inputs: MatmulInputs
+) -> list[list[float]]:
+    """Samples of one or two candidates, in pairs: A B B A …"""
+    runs = [partial(tunable.fn, inputs) for tunable in tunables]
+    for tunable in tunables:
+        if tunable.prepare is not None:
+            tunable.prepare(inputs)
+    with prover.paused(client), client.exclusive():
+        warm_s = [min(client.sample(run, 1) for _ in range(2)) for run in runs]
+        repeats = [min(64, ceil(LEAST_WINDOW_S / seconds)) for seconds in warm_s]
+        times: list[list[float]] = [[] for _ in runs]
+        for pair in range(PAIRS):
+            order = list(range(len(runs)))[:: 1 if pair % 2 == 0 else -1]
+            for which in order:
+                times[which].append(client.sample(runs[which], repeats[which]))
+    return times

@@ -1,0 +1,105 @@
+"""`tune verify`: finds a winner that is wrong, slow or changed, and is content with a good one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from rooftune.config import load_config
+from rooftune.decided import stored_decisions
+from rooftune.formats import load_schema
+from rooftune.matmul.key import MatmulAutotuneKey
+from rooftune.matmul.problem import Shape
+from rooftune.proof.adversaries import CANDIDATES, TABLE
+from rooftune.proof.subject import MatmulProof
+from rooftune.session import TUNER, Session
+from rooftune.shapes_run import tune_shapes
+from rooftune.tuning.tunable import key_text
+from rooftune.verified import verify
+
+SHAPE = Shape.parse("160")
+
+
+@pytest.fixture
+def session(isolated, tmp_path):
+    """With a store of its own, which the command finds too: both run in this folder."""
+    (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"\n')
+    session = Session(load_config())
+    tune_shapes(session, session.client(), [SHAPE], repeat=0)
+    yield session
+    session.prover.close()
+
+
+def stored(session):
+    return next(stored_decisions(session, [session.problem(SHAPE)], session.client()))
+
+
+def store(session, decision):
+    key = key_text(MatmulAutotuneKey.build(session.problem(SHAPE)))
+    place = (TUNER, str(session.level), session.client().device_id, decision.checksum, key)
+    version = session.store.decisions.row_version(*place)
+    session.store.decisions.save(*place, decision.to_json(), began_at_row_version=version)
+
+
+def look(session, *shapes):
+    return verify(session, session.client(), shapes)
+
+
+def test_a_good_decision_is_good_with_and_without_its_shape(session):
+    for report in (look(session, SHAPE), look(session)):
+        assert report.good
+        (found,) = report.decisions
+        assert found.proof.passed and found.median_s > 0 and found.drift is not None
+
+
+def test_a_shape_without_a_decision_is_something_wrong(session):
+    report = look(session, Shape.parse("31x33x35"))
+    assert not report.good
+    assert report.decisions[0].problem == "no decision is stored for it"
+
+
+def test_a_slow_winner_is_found(session):
+    decision = stored(session)
+    slow = next(i for i, e in enumerate(decision.evidence) if e.name == "matmul_naive")
+    evidence = list(decision.evidence)
+    evidence[slow] = dataclasses.replace(evidence[slow], outcome="measured", samples=(1e-6,) * 5)
+    digest = session.tunables(session.client())[slow].digest
+    evidence[slow] = dataclasses.replace(evidence[slow], digest=digest)
+    store(session, dataclasses.replace(decision, index=slow, evidence=tuple(evidence)))
+    report = look(session, SHAPE)
+    assert not report.good
+    assert "is faster by" in report.decisions[0].problem
+    assert report.decisions[0].drift > 0
+
+
+def test_a_wrong_winner_is_found(session):
+    decision = stored(session)
+    wrong = next(c for c in CANDIDATES if c.name == "wrong_at_a_tile_edge")
+    session.tunables(session.client())[decision.index].proof = MatmulProof(wrong, TABLE)
+    report = look(session, SHAPE)
+    assert not report.good
+    assert "is not right" in report.decisions[0].problem
+
+
+def test_a_winner_whose_code_changed_is_said_to_have(session):
+    session.tunables(session.client())[stored(session).index].digest = "another"
+    assert "changed" in look(session, SHAPE).decisions[0].problem
+
+
+def test_the_command_says_it_in_words_and_in_json(session):
+    session.close("test")
+    run = [sys.executable, "-m", "rooftune.cli", "verify"]
+    words = subprocess.run([*run, "160"], capture_output=True, text=True)
+    assert words.returncode == 0, words.stderr
+    assert "160x160" in words.stdout and "right" in words.stdout
+    data = subprocess.run([*run, "160", "161", "--json"], capture_output=True, text=True)
+    assert data.returncode == 4, data.stderr
+    report = json.loads(data.stdout)
+    assert [bool(d["problem"]) for d in report["decisions"]] == [False, True]
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = load_schema("verify")
+    del schema["properties"]["decisions"]["items"]["properties"]["key"]["$ref"]
+    jsonschema.validate(report, schema)
