@@ -23,6 +23,7 @@ COMMANDS = {
     "verify": Entry("Tune", "verify"),
     "devices": Entry("Device", "devices"),
     "probe": Entry("Device", "probe"),
+    "roofline": Entry("Device", "roofline"),
     "keys": Entry("Look", "keys"),
     "plan": Entry("Look", "plan"),
     "explain": Entry("Look", "explain"),

@@ -55,3 +55,26 @@ def read_decision(data: dict[str, Any] | None) -> Decision | None:
         return Decision.from_json(data)
     except ValueError:
         return None
+
+
+def roofline_decisions(
+    session: Session, client: Client, shapes: Sequence[Shape], elem: Elem, batch: int, precision: str | None
+) -> tuple[list[tuple[Decision, str]], list[str]]:
+    """Decisions of a device with their labels (empty: as the key says), and shapes that have none.
+
+    Without shapes: the newest decision of every key, whatever tuner and level made it.
+    """
+    if not shapes:
+        newest: dict[tuple[str, str], Decision] = {}
+        for decision in filter(None, map(read_decision, session.store.decisions.all())):
+            if decision.device_id == client.device_id and not decision.bad:
+                newest[(decision.tuner, key_text(decision.key))] = decision
+        return [(decision, "") for decision in newest.values()], []
+    decided: list[tuple[Decision, str]] = []
+    missing: list[str] = []
+    for shape in shapes:
+        problem = session.problem(shape, elem, batch, precision)
+        stored = list(stored_decisions(session, [problem], client))
+        decided += [(decision, shape.text) for decision in stored]
+        missing += [] if stored else [shape.text]
+    return decided, missing

@@ -9,7 +9,7 @@ import atexit
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -35,6 +35,7 @@ from .tuning.tuner import LocalTuner, Outcome
 
 if TYPE_CHECKING:
     from .probes.report import ProbeReport
+    from .probes.roofline import Roofline
 
 TUNER = "matmul"
 
@@ -158,6 +159,27 @@ class Session:
         from .probes.report import probe_device
 
         return probe_device(client, self.probes, what, progress=progress, **options)
+
+    def roofline(
+        self,
+        client: Client,
+        shapes: Sequence[Shape] = (),
+        *,
+        elem: Elem = Elem.F32,
+        batch: int = 1,
+        precision: str | None = None,
+        progress: Callable[[str], object] | None = None,
+    ) -> tuple[Roofline, list[str]]:
+        """The device's roofline with stored decisions, and the shapes that have none.
+
+        Without shapes: every decision of the environment for this device.
+        """
+        from .decided import roofline_decisions
+        from .probes.prober import Prober
+        from .probes.roofline import build_roofline
+
+        decided, missing = roofline_decisions(self, client, shapes, elem, batch, precision)
+        return build_roofline(Prober(client, self.probes, progress=progress), decided), missing
 
     def close(self, what: str) -> None:
         """Writes down what the session did (`what`, for people), and lets go of the store."""

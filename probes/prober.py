@@ -67,21 +67,22 @@ class Prober:
         dtype = known_name(dtype, (*DTYPES, "tf32"), "element type")
         self._require(dtype, unit)
 
+        facts = {"dtype": dtype, "arithmetic": unit}
+        if _adds_in(dtype) != dtype and unit == "plain":
+            same = self.compute(_adds_in(dtype))
+            extra = {"same_as": _adds_in(dtype)}
+            return replace(same, facts=facts, extra=extra, launches=0, samples=0, wall_s=0.0)
+
         def measured() -> ProbeResult:
-            if _adds_in(dtype) != dtype and unit == "plain":
-                extra: dict[str, Any] = {"same_as": _adds_in(dtype)}
-                same = self.compute(_adds_in(dtype))
-                return replace(same, samples=0, extra=extra, cached=False, previous=None)
             client = self.client
             loops: Sequence[compute.Loop] = (
                 compute.plain_loops(client, dtype) if unit == "plain" else unit_loops(client, dtype, unit)
             )
             rate, found, name = compute.best_of(client, loops, self.method)
             sensible(rate, *OPS_PER_S, f"the compute peak of {dtype} ({unit})")
-            extra = {"variant": name}
-            return _result("compute", rate, "ops/s", found.spread, found.samples, extra)
+            return _result("compute", rate, "ops/s", found.spread, found.samples, {"variant": name})
 
-        return self._once("compute", {"dtype": dtype, "arithmetic": unit}, measured)
+        return self._once("compute", facts, measured)
 
     def bandwidth(
         self, access: str = "copy", working_set_bytes: int | None = None, state: str = "hot"

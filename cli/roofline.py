@@ -1,0 +1,83 @@
+"""`tune roofline`: the device's roofline with the stored decisions on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
+from .render import emit, print_lines, say, status_line, warn
+
+PngOption = Annotated[
+    Path | None,
+    typer.Option("--png", metavar="FILE", help="Draw into a PNG file as well (needs matplotlib)."),
+]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Draw into an HTML file as well (needs matplotlib)."),
+]
+
+
+@common()
+def roofline(
+    common: Common,
+    shapes: ShapesArgument = None,
+    png: PngOption = None,
+    html: HtmlOption = None,
+    dtype: DtypeOption = "f32",
+    batch: BatchOption = 1,
+    precision: PrecisionOption = None,
+) -> None:
+    """Draw the device's roofline, with this environment's decisions on it.
+
+    Without shapes: every decision made on this device. The first drawing measures the compute peaks and
+    sweeps the bandwidth over all working sets, which takes up to a minute; later ones use what is stored.
+    """
+    from rooftune.matmul.problem import Shape
+
+    elem = parse_elem(dtype, precision)
+    parsed = [Shape.parse(text) for text in shapes or ()]
+    settings = common.settings(precision)
+
+    from rooftune.session import Session
+
+    with status_line() as status:
+        session = Session(settings, json_stdout=common.json, warn=status.above(warn))
+        client = session.client(common.device)
+        if not common.json:
+            status.above(say)(f"device: {client.device_name} ({client.profile.platform})")
+        found, missing = session.roofline(
+            client,
+            parsed,
+            elem=elem,
+            batch=batch,
+            precision=precision,
+            progress=lambda now: status.show(f"measuring {now}"),
+        )
+        session.close("roofline")
+    for shape in missing:
+        warn(f"no decision is stored for {shape} {elem}; `tune shapes {shape}` makes one")
+    written = [str(path) for path in (png, html) if path is not None]
+    if png is not None or html is not None:
+        from rooftune.probes.plot_files import write_html, write_png
+
+        if png is not None:
+            write_png(found, png)
+        if html is not None:
+            write_html(found, html)
+    if common.json:
+        emit("roofline", {**found.to_json(), "missing": missing, "files": written})
+        return
+    from rooftune.probes.plot_terminal import draw
+
+    size = shutil.get_terminal_size((100, 30))
+    rows = min(32, size.lines - 2) if sys.stdout.isatty() else 28
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf") and os.environ.get("TERM") != "dumb"
+    print_lines([draw(found, min(size.columns - 1, 120), rows, unicode=unicode)])
+    for path in written:
+        say(f"written: {path}")

@@ -1,0 +1,213 @@
+"""A roofline drawn into a PNG or an HTML file, with matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from html import escape
+from math import log10
+from pathlib import Path
+from typing import Any
+
+from rooftune.errors import UsageError, WorkError
+
+from .plot_text import (
+    X_TITLE,
+    Y_TITLE,
+    axis_rate,
+    decades,
+    level_text,
+    mark,
+    plain_number,
+    rate,
+    roof_text,
+)
+from .roofline import Point, Roofline
+
+_POINT_COLOURS = {"f32": "#c1440e", "f64": "#5b2a86", "f16": "#0b6e4f", "bf16": "#1f5fa8"}
+_LINE = "#444444"
+
+
+def write_png(roofline: Roofline, path: Path) -> None:
+    """Raises WorkError without matplotlib, UsageError when the file cannot be written."""
+    _written(path, _rendered(roofline, "png"))
+
+
+def write_html(roofline: Roofline, path: Path) -> None:
+    """One file that needs nothing else: the drawing as SVG, and the points as a table."""
+    svg = _rendered(roofline, "svg").decode()
+    _written(path, _page(roofline, svg[svg.index("<svg") :]).encode())
+
+
+def _written(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        hint = "Name a file in a folder you can write to."
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
+
+
+def _rendered(roofline: Roofline, kind: str) -> bytes:
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        hint = "pip install 'rooftune[plot]'"
+        raise WorkError("drawing into a file needs matplotlib", hint=hint) from error
+    with rc_context({"svg.hashsalt": "rooftune", "svg.fonttype": "none", "font.size": 10}):
+        listed = len(roofline.points)
+        columns = 1 if listed <= 30 else 2
+        figure = Figure(figsize=(12 + 3 * (columns - 1), 7), dpi=120, layout=None)
+        FigureCanvasAgg(figure)
+        _draw(figure, roofline, columns)
+        out = io.BytesIO()
+        figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def _draw(figure: Any, roofline: Roofline, columns: int) -> None:
+    width = 0.58 if columns == 1 else 0.48
+    axes = figure.add_axes((0.09, 0.09, width, 0.84))
+    x_span, y_span = roofline.span()
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(x_span)
+    axes.set_ylim(y_span)
+    axes.set_xticks(decades(*x_span), [plain_number(x) for x in decades(*x_span)])
+    axes.set_yticks(decades(*y_span), [axis_rate(y) for y in decades(*y_span)])
+    axes.set_xlabel(f"arithmetic intensity: {X_TITLE} of operands and result")
+    axes.set_ylabel(f"{Y_TITLE} (FLOP/s)")
+    axes.set_title(f"Roofline of {roofline.device}", loc="left")
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.canvas.draw()  # fixes where data lies in pixels
+    taken = _lines(axes, roofline, x_span, y_span)
+    _points(figure, axes, roofline.points, taken)
+    _lists(figure, roofline, 0.09 + width + 0.02, columns)
+
+
+Pixels = tuple[float, float]
+
+
+def _lines(
+    axes: Any, roofline: Roofline, x_span: tuple[float, float], y_span: tuple[float, float]
+) -> list[Pixels]:
+    """Levels and roofs, each with a number on its line; where the numbers are, in pixels."""
+    top, fastest = log10(roofline.top_ops_per_s), log10(roofline.levels[0].bytes_per_s)
+    left, right, bottom = log10(x_span[0]), log10(x_span[1]), log10(y_span[0])
+    numbers: list[tuple[float, float]] = []
+    for number, level in enumerate(roofline.levels, 1):
+        slope = log10(level.bytes_per_s)
+        start, ridge = max(left, bottom - slope), top - slope
+        _line(axes, (left, left + slope), (ridge, top))
+        x = start + (0.12 + 0.07 * (number % 5)) * (ridge - start)
+        numbers.append((x, x + slope))
+    for place, roof in enumerate(roofline.roofs, 1):
+        height = log10(roof.ops_per_s)
+        _line(axes, (height - fastest, height), (right, height))
+        numbers.append((right - (0.005 + 0.022 * place) * (right - left), height))
+    for number, (x, y) in enumerate(numbers, 1):
+        axes.annotate(
+            str(number), (10**x, 10**y), ha="center", va="center", fontsize=8, zorder=4,
+            bbox={"boxstyle": "circle,pad=0.25", "fc": "white", "ec": _LINE, "lw": 0.8},
+        )
+    return [tuple(axes.transData.transform((10**x, 10**y))) for x, y in numbers]
+
+
+def _line(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    xs, ys = zip(start, end, strict=True)
+    axes.plot([10**x for x in xs], [10**y for y in ys], color=_LINE, linewidth=1.2, zorder=3)
+
+
+def _points(figure: Any, axes: Any, points: Sequence[Point], taken: list[Pixels]) -> None:
+    """Each point is a dot and a letter; letters keep off each other, the dots and the lines' numbers."""
+    from matplotlib.patheffects import withStroke
+
+    dots = [tuple(axes.transData.transform((p.intensity, p.ops_per_s))) for p in points]
+    taken = [*taken, *dots]
+    scale = 72 / figure.dpi
+    halo = withStroke(linewidth=3, foreground="white")
+    for number, (point, (x, y)) in enumerate(zip(points, dots, strict=True)):
+        colour = _POINT_COLOURS.get(point.dtype, "#000000")
+        axes.plot([point.intensity], [point.ops_per_s], "o", color=colour, markersize=5, zorder=5)
+        dx, dy = _free_offset(x, y, taken)
+        taken.append((x + dx, y + dy))
+        axes.annotate(
+            mark(number), (point.intensity, point.ops_per_s), xytext=(dx * scale, dy * scale), zorder=6,
+            textcoords="offset points", fontsize=9, fontweight="bold", color=colour, ha="center", va="center",
+            path_effects=[halo],
+        )
+
+
+def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
+    """What numbers and letters stand for, right of the drawing."""
+    peaks = [*map(level_text, roofline.levels), *map(roof_text, roofline.roofs)]
+    lines = ["bandwidths and compute peaks", *(f"{i}  {text}" for i, text in enumerate(peaks, 1))]
+    figure.text(left, 0.93, "\n".join(lines), fontsize=8, va="top", linespacing=1.5)
+    if not roofline.points:
+        return
+    first = 0.93 - 0.026 * (len(lines) + 1)
+    figure.text(left, first, "decisions: rate, share of the roofline, kernel", fontsize=8, va="top")
+    each = -(-len(roofline.points) // columns)
+    step = min(0.026, (first - 0.03) / (each + 1))
+    for number, point in enumerate(roofline.points):
+        column, row = divmod(number, each)
+        x, y = left + column * (0.99 - left) / columns, first - step * (row + 1)
+        colour = _POINT_COLOURS.get(point.dtype, "#000000")
+        figure.text(x, y, f"{mark(number)}  {_short(point)}", fontsize=8, va="top", color=colour)
+
+
+def _short(point: Point) -> str:
+    share = "" if point.share is None else f" {point.share:.0%}"
+    name = point.winner.removeprefix("matmul_")
+    return f"{point.label} {point.dtype}  {rate(point.ops_per_s, 'FLOP/s')}{share}  {name[:28]}"
+
+
+def _free_offset(x: float, y: float, taken: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The first place around a dot, nearest first, that keeps its letter clear of what is there."""
+    for ring in (16, 28, 40, 52):
+        for dx, dy in ((0, 1), (0.8, 0.6), (-0.8, 0.6), (1, 0), (-1, 0), (0.8, -0.6), (-0.8, -0.6), (0, -1)):
+            place = (x + ring * dx, y + ring * dy)
+            if all(abs(place[0] - a) > 14 or abs(place[1] - b) > 14 for a, b in taken):
+                return (ring * dx, ring * dy)
+    return (0.0, 16.0)
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; }
+body { margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
+svg { width: 100%; height: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid #ddd; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+"""
+
+
+def _page(roofline: Roofline, svg: str) -> str:
+    title = escape(f"Roofline of {roofline.device}")
+    rows = "".join(
+        "<tr>"
+        f"<td>{mark(number)}</td><td>{escape(point.label)}</td><td>{escape(point.dtype)}</td>"
+        f"<td class=number>{point.intensity:.3g}</td>"
+        f"<td class=number>{escape(rate(point.ops_per_s, 'FLOP/s'))}</td>"
+        f"<td class=number>{'' if point.share is None else f'{point.share:.0%}'}</td>"
+        f"<td>{escape(point.winner)}</td><td>{escape(point.at)}</td></tr>\n"
+        for number, point in enumerate(roofline.points)
+    )
+    head = "".join(
+        f"<th{' class=number' if name in ('Operations per byte', 'Rate', 'Share') else ''}>{name}</th>"
+        for name in ("", "Product", "Type", "Operations per byte", "Rate", "Share", "Kernel", "Decided")
+    )
+    lines = "".join(
+        f"<li>{escape(text)}</li>"
+        for text in (*map(roof_text, roofline.roofs), *map(level_text, roofline.levels))
+    )
+    table = f"<h2>Decisions</h2>\n<table><tr>{head}</tr>\n{rows}</table>" if roofline.points else ""
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n{svg}\n<h2>Peaks</h2>\n<ul>{lines}</ul>\n"
+        f"{table}\n</body>\n</html>\n"
+    )
+

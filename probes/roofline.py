@@ -1,0 +1,227 @@
+"""A device's roofline with decisions on it, as data: what is drawn, not how.
+
+A roof is an element type's compute peak; a level is a cache, or the memory, with its bandwidth: there a
+product of `intensity` operations a byte computes at most intensity · bandwidth. A point is a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from math import inf, isfinite
+from typing import Any
+
+from rooftune.tuning.decision import Decision
+
+from .bandwidth import power_of_two
+from .peaks import compute_sources
+from .prober import DTYPES, Prober
+from .result import ProbeResult
+
+DROP = 0.75
+"""A bandwidth below this share of its neighbour's belongs to the next level."""
+ALIKE = 1.03
+"""Roofs this close are drawn as one."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """A compute peak of one arithmetic, or of several that are alike."""
+
+    names: tuple[str, ...]
+    ops_per_s: float
+
+    @property
+    def label(self) -> str:
+        return ", ".join(self.names)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A cache or the memory: bytes a second for working sets of at most `up_to_bytes`."""
+
+    bytes_per_s: float
+    up_to_bytes: int
+    is_memory: bool = False
+
+
+@dataclass(frozen=True)
+class Point:
+    """A decision: its winner's operations a second, and operations per byte of its operands and result.
+
+    `share` is the share of the roofline as it is drawn: of the compute peak known now, which may have
+    been probed again since the decision, and of the decision's own memory peak.
+    """
+
+    label: str
+    dtype: str
+    winner: str
+    intensity: float
+    ops_per_s: float
+    share: float | None
+    at: str = ""
+
+
+@dataclass
+class Roofline:
+    """Roofs and levels from highest to lowest, points in the order given."""
+
+    device: str
+    roofs: list[Roof]
+    levels: list[Level]
+    points: list[Point] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "roofs": [asdict(roof) | {"names": list(roof.names)} for roof in self.roofs],
+            "levels": [asdict(level) for level in self.levels],
+            "points": [asdict(point) for point in self.points],
+        }
+
+    @property
+    def top_ops_per_s(self) -> float:
+        return max(roof.ops_per_s for roof in self.roofs)
+
+    def span(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Intensities and rates to show: all points, every ridge, and some air around them."""
+        slow, fast = self.levels[-1].bytes_per_s, self.levels[0].bytes_per_s
+        lowest = min(roof.ops_per_s for roof in self.roofs)
+        intensities = [p.intensity for p in self.points]
+        left = min([lowest / fast / 4, *intensities]) / 1.6
+        right = max([self.top_ops_per_s / slow * 4, *intensities]) * 4  # room for the roofs' numbers
+        bottom = min([left * slow, *(p.ops_per_s for p in self.points)]) / 1.6
+        return (left, right), (bottom, max([self.top_ops_per_s, *(p.ops_per_s for p in self.points)]) * 2)
+
+
+def build_roofline(
+    prober: Prober, decisions: Iterable[tuple[Decision, str]], *, sweep_access: str = "read"
+) -> Roofline:
+    """The roofline of the prober's device with (decision, label) pairs as points.
+
+    An empty label stands for the extents in the decision's key. What is not stored is probed; a first
+    sweep takes a while. Decisions without bounds or measurement have no place on a roofline and are
+    left out. Decisions' own memory peaks count as part of the sweep, so that no point lies above a
+    level just because writing or copying was faster than reading.
+    """
+    decided = list(decisions)
+    roofs = alike([(name_of(found), found.value) for found in _computes(prober)])
+    samples = [
+        (int(found.facts["working_set_bytes"]), found.value) for found in prober.sweep(sweep_access)
+    ]
+    for decision, _ in decided:
+        samples += _memory_peak(decision)
+    points = [
+        point
+        for decision, label in decided
+        for point in _point(decision, label or label_of(decision), _peak_of(prober, decision))
+    ]
+    return Roofline(prober.client.device_name, roofs, levels_of(samples), points)
+
+
+def _computes(prober: Prober) -> list[ProbeResult]:
+    return [prober.compute(dtype, unit) for dtype, unit in prober.units()]
+
+
+def name_of(found: ProbeResult) -> str:
+    """A compute peak's name: `f32`, or `f16 mma` on matrix units."""
+    dtype, unit = found.facts["dtype"], found.facts["arithmetic"]
+    return str(dtype) if unit == "plain" else f"{dtype} {unit}"
+
+
+def alike(peaks: Sequence[tuple[str, float]]) -> list[Roof]:
+    """Roofs from highest to lowest; those that differ by clock noise become one, at the highest of them."""
+    roofs: list[Roof] = []
+    for name, rate in sorted(peaks, key=lambda peak: -peak[1]):
+        if roofs and roofs[-1].ops_per_s <= rate * ALIKE:
+            roofs[-1] = Roof((*roofs[-1].names, name), roofs[-1].ops_per_s)
+        else:
+            roofs.append(Roof((name,), rate))
+    return roofs
+
+
+def levels_of(samples: Sequence[tuple[int, float]]) -> list[Level]:
+    """The levels that bandwidths over working sets show, fastest first; the last one is the memory.
+
+    A larger set is never faster than a smaller one, but for noise: each set counts with the best of
+    itself and all larger ones. A single set between two levels is the step between them, not a level.
+    """
+    best: dict[int, float] = {}
+    for size, rate in samples:
+        best[size] = max(rate, best.get(size, 0.0))
+    sizes = sorted(best)
+    for smaller, larger in zip(reversed(sizes[:-1]), reversed(sizes[1:]), strict=True):
+        best[smaller] = max(best[smaller], best[larger])
+    groups: list[list[int]] = []
+    for size in sizes:
+        if groups and best[size] >= DROP * best[groups[-1][0]]:
+            groups[-1].append(size)
+        else:
+            groups.append([size])
+    kept = [
+        group for i, group in enumerate(groups) if len(group) > 1 or i in (0, len(groups) - 1)
+    ]
+    levels = [Level(best[group[0]], group[-1]) for group in kept]
+    return [*levels[:-1], Level(levels[-1].bytes_per_s, levels[-1].up_to_bytes, is_memory=True)]
+
+
+def _amounts(decision: Decision) -> dict[str, tuple[int, float]]:
+    bounds = decision.bounds.bounds if decision.bounds else ()
+    return {bound.resource: (bound.amount, bound.peak_per_s) for bound in bounds}
+
+
+def _memory_peak(decision: Decision) -> list[tuple[int, float]]:
+    if "memory" not in _amounts(decision):
+        return []
+    amount, peak = _amounts(decision)["memory"]
+    return [(power_of_two(amount), peak)] if isfinite(peak) else []
+
+
+def _peak_of(prober: Prober, decision: Decision) -> float:
+    """The compute peak that bounds this product, as probed now; infinite where its type has none."""
+    dtype = dtype_of(decision)
+    if dtype not in DTYPES:
+        return inf
+    precision = str(decision.key["definition"].get("precision", "full"))
+    sources = compute_sources(prober, dtype, precision)
+    known = set(prober.units())
+    return max((prober.compute(d, u).value * part for d, u, part in sources if (d, u) in known), default=inf)
+
+
+def _point(decision: Decision, label: str, peak_ops_per_s: float) -> list[Point]:
+    amounts = _amounts(decision)
+    if decision.median_s is None or not {"compute", "memory"} <= amounts.keys():
+        return []
+    ops, nbytes = amounts["compute"][0], amounts["memory"][0]
+    if not ops or not nbytes:
+        return []
+    rate = ops / decision.median_s
+    share = max(ops / peak_ops_per_s, nbytes / amounts["memory"][1]) / decision.median_s
+    return [Point(label, dtype_of(decision), decision.name, ops / nbytes, rate, share or None, decision.at)]
+
+
+def dtype_of(decision: Decision) -> str:
+    """The element type of a product's decision; empty for others'."""
+    definition = decision.key.get("definition", {}) if isinstance(decision.key, dict) else {}
+    return str(definition.get("elem_lhs", ""))
+
+
+def label_of(decision: Decision) -> str:
+    """A decision's extents as its key has them, or its tuner where the key has none."""
+    definition = decision.key.get("definition", {}) if isinstance(decision.key, dict) else {}
+    try:
+        m, n, k, batch = (int(definition[name]) for name in ("m", "n", "k", "batch"))
+    except (KeyError, TypeError, ValueError):
+        return decision.tuner or "decision"
+    views = "".join(
+        letter
+        for letter, side in (("t", "lhs"), ("T", "rhs"))
+        if _is_transposed(definition.get(f"matrix_layout_{side}"))
+    )
+    size = f"{m}" if m == n == k else f"{m}x{n}x{k}"
+    return (f"{batch} of " if batch > 1 else "") + size + views
+
+
+def _is_transposed(layout: object) -> bool:
+    permuted = layout.get("MildlyPermuted") if isinstance(layout, dict) else None
+    return isinstance(permuted, dict) and bool(permuted.get("transposed"))
