@@ -34,87 +34,111 @@ def explain(
         emit("explain", found.to_json())
         return
     print_lines(_head(found))
-    print_table(["candidate", "median", "spread", "n", "roofline", "outcome"], _rows(found), right=_RIGHT)
+    print_table(_COLUMNS, _rows(found), right=_COLUMNS[1:6])
     print_lines(_foot(found))
 
 
-_RIGHT = ["median", "spread", "n", "roofline"]
+_COLUMNS = ["candidate", "median", "times", "spread", "n", "roof", "proof", "outcome"]
+_INDENT = " " * 8
+_MOST_NAMES = 8
+
+
+def _part(label: str, *lines: str) -> Iterator[str]:
+    """Lines under a label in the margin, folded at the width of the terminal."""
+    for number, line in enumerate(lines):
+        yield from wrapped(f"{label if number == 0 else '':<8}{line}", _INDENT + "  ")
 
 
 def _head(found: Explanation) -> Iterator[str]:
     decision = found.decision
+    yield from wrapped(f"{found.shape.label} {found.problem.elem} on {decision.device}", "    ")
     origin = ", imported" if decision.origin == "imported" else ""
-    yield from wrapped(f"{found.shape.label} on {decision.device}", "    ")
     yield f"decided {decision.at} at level {decision.level}, environment {decision.environment}{origin}"
     yield ""
-    yield from wrapped(f"Key  {found.key.short()}", "     ")
-    for reason in found.key_reasons():
-        yield f"     {reason}"
+    share = f", {decision.roofline:.0%} of the roofline" if decision.roofline is not None else ""
+    time = f": {format_seconds(decision.median_s)}{share}" if decision.median_s is not None else ""
+    yield from _part("Winner", f"{decision.name}{time}", f"{found.verdict()}.")
+    yield from _part("Beware", *(f"- {sign}" for sign in found.signs()))
     yield ""
-    yield from _plan(found)
+    yield from _part("Key", found.key.short(), *found.key_reasons())
     yield ""
-    yield from _limit(found)
+    yield from _part("Plan", *_plan(found))
+    yield ""
+    yield from _part("Limit", *_limit(found))
     yield ""
 
 
 def _plan(found: Explanation) -> Iterator[str]:
     rounds = found.plan.rounds
-    yield f"Plan {len(rounds)} rounds, {found.rounds_played} reached"
+    yield f"{len(rounds)} rounds, {found.rounds_played} reached; the next only if nothing ran"
     for number, members in enumerate(rounds[: found.rounds_played], 1):
-        whys = dict.fromkeys(f"{member.entry.group}: {member.entry.why}" for member in members)
         runnable = sum(not member.refusal for member in members)
-        yield from wrapped(
-            f"     round {number}, {len(members)} candidates, {runnable} run here ({'; '.join(whys)})",
-            "       ",
-        )
+        yield f"round {number}, {len(members)} candidates, {runnable} of them run here"
+        groups: dict[str, list[str]] = {}
+        for member in members:
+            entry = member.entry
+            why = f" ({entry.why})" if entry.why else ""
+            heading = f"{entry.group} {entry.group_priority}, inside {entry.priority}{why}"
+            groups.setdefault(heading, []).append(_short(entry.name))
+        for heading, names in groups.items():
+            yield f"  {heading}: {_some(names)}"
 
 
 def _limit(found: Explanation) -> Iterator[str]:
     decision = found.decision
     if decision.bounds is None or not decision.bounds.bounds:
-        yield "Limit none: no peak is known, so nothing stops early"
+        yield "none: no peak is known, so nothing stops early"
         return
     for bound in decision.bounds.bounds:
         memory = bound.resource == "memory"
         amount = format_bytes(bound.amount) if memory else f"{bound.amount:.4g} operations"
         peak = format_rate(bound.peak_per_s, "B/s" if memory else "FLOP/s")
-        yield f"Roof {bound.resource}: {amount} at {peak} take {format_seconds(bound.least_s)}"
+        binds = ", the roofline" if bound.least_s == decision.bounds.roofline_s else ""
+        yield f"{bound.resource}: {amount} at {peak} take {format_seconds(bound.least_s)}{binds}"
     if decision.limit_s is None:
-        yield "     no limit at this level"
+        yield "no limit at this level: nothing stops early"
         return
     threshold = decision.bounds.bounds[0].threshold or 1.0
     window = format_seconds(decision.bounds.launch_window_s)
     yield (
-        f"     limit {format_seconds(decision.limit_s)}: the longer of them / {threshold:g}, "
-        f"plus {window} for a launch"
+        f"limit {format_seconds(decision.limit_s)}: the roofline / {threshold:g} (level {decision.level}) "
+        f"+ {window}, the window of an empty kernel"
     )
 
 
 def _rows(found: Explanation) -> Iterator[list[str]]:
+    best_s = found.decision.median_s
     for e in found.evidence:
-        share = found.decision.share_of(e)
-        outcome = "winner" if e.index == found.decision.index else e.outcome
+        share, spread = found.decision.share_of(e), found.spread_of(e)
         yield [
-            f"{e.index} {e.name.removeprefix('matmul_')}",
+            f"{e.index:>2} {_short(e.name)}",
             format_seconds(e.median_s),
-            format_seconds(e.statistics.iqr) if e.timed else "",
+            f"{e.median_s / best_s:.2f}" if e.median_s and best_s else "",
+            f"{spread:.0%}" if spread is not None else "",
             str(len(e.samples)) if e.samples else "",
             f"{share:.0%}" if share is not None else "",
-            ": ".join(filter(None, (outcome, e.reason))),
+            found.proof_of(e),
+            ("winner" if e.index == found.decision.index else e.outcome) + (", kept" if e.kept else ""),
         ]
 
 
 def _foot(found: Explanation) -> Iterator[str]:
-    decision = found.decision
     yield ""
-    yield from wrapped(f"Why  {found.verdict()}.", "     ")
-    if decision.roofline is not None:
-        yield from wrapped(f"     It reaches {decision.roofline:.0%} of the roofline.", "     ")
-    if found.skipped:
-        reasons = "; ".join(dict.fromkeys(e.reason for e in found.skipped))
-        yield from wrapped(f"     {len(found.skipped)} candidates were not tried: {reasons}.", "       ")
-    failed = [check for check in decision.checks if not check.passed]
-    for check in failed:
-        yield from wrapped(f"     {check.name} failed its check: {check.reason}", "       ")
-    spent = ", ".join(f"{name[:-2]} {format_seconds(s)}" for name, s in vars(decision.timings).items())
-    yield f"Cost {spent}"
+    shown = [e for e in found.evidence if e.index != found.decision.index]
+    lines = [f"{_some(names)}: {reason}" for reason, names in found.reasons(shown).items()]
+    yield from _part("Out", *lines)
+    untried = [f"{_some(names)}: {reason}" for reason, names in found.reasons(found.skipped).items()]
+    yield from _part("Untried", *untried)
+    spent = vars(found.decision.timings)
+    parts = ", ".join(f"{name[:-2]} {format_seconds(seconds)}" for name, seconds in spent.items())
+    yield from _part("Cost", f"{format_seconds(sum(spent.values()))}: {parts}")
+
+
+def _some(names: list[str]) -> str:
+    """The first names of a long list, and how many more there are."""
+    shown = ", ".join(_short(name) for name in names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("matmul_")

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .decided import stored_decisions
 from .errors import WorkError
+from .matmul.candidates import CANDIDATES
 from .matmul.key import MatmulAutotuneKey
 from .matmul.planned import PlanView, view_plan
 from .matmul.problem import Elem, Problem, Shape
 from .session import Session
 from .tuning.decision import Decision, Evidence
+from .tuning.events import Event
+
+LOW_SHARE = 0.5
+"""A winner below this share of the roofline makes one wonder."""
+
+WIDE_SPREAD = 0.1
+"""Samples of the winner whose middle half spreads over more than this share of their median do too."""
+
+UNSURE = 0.9
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a shape's decision is what it is. `defects` are things that should not be as they are."""
+    """Why a shape's decision is what it is."""
 
     shape: Shape
     problem: Problem
@@ -45,6 +55,53 @@ class Explanation:
     @property
     def skipped(self) -> list[Evidence]:
         return [e for e in self.decision.evidence if e.outcome == "skipped"]
+
+    def spread_of(self, e: Evidence) -> float | None:
+        """The interquartile range of a candidate's samples as a share of their median."""
+        return e.statistics.iqr / e.median_s if e.median_s else None
+
+    def proof_of(self, e: Evidence) -> str:
+        """Where a candidate was proven (worker or inline), "wrong", "checked" for its output alone, or ""."""
+        check = next((check for check in self.decision.checks if check.name == e.name), None)
+        if check is None:
+            return ""
+        return (check.where or "checked") if check.passed else "wrong"
+
+    def reasons(self, chosen: Sequence[Evidence]) -> dict[str, list[str]]:
+        """Why candidates are out, each reason with their names."""
+        found: dict[str, list[str]] = {}
+        for e in chosen:
+            if e.reason:
+                found.setdefault(e.reason, []).append(e.name)
+        return found
+
+    def signs(self) -> Iterator[str]:
+        """What should make one look twice, worst first."""
+        decision, winner = self.decision, self.decision.winner
+        if decision.bad:
+            yield f"this decision is not used any more: {decision.bad}"
+        if winner.digest != CANDIDATES[winner.index].digest:
+            yield f"{winner.name} has changed since: the next call tunes the key anew"
+        if decision.origin == "imported":
+            yield "this was measured elsewhere and imported; only its winner's correctness was looked at here"
+        for check in decision.checks:
+            if not check.passed:
+                yield f"{check.name} computes wrong results here or cannot be proven: {check.reason}"
+        for event in decision.events:
+            yield from _told(event)
+        share, spread = decision.roofline, self.spread_of(winner)
+        if share is not None and share < LOW_SHARE:
+            yield (
+                f"the winner reaches only {share:.0%} of the roofline: no candidate suits this problem here, "
+                "or the machine was busier than when its peaks were probed"
+            )
+        if spread is not None and spread > WIDE_SPREAD:
+            yield (
+                f"the winner's samples spread over {spread:.0%} of their median: "
+                "other work ran beside them, or the clock changed"
+            )
+        if decision.confidence is not None and decision.confidence < UNSURE:
+            yield "the two best are too close to tell apart: another run may choose the other, at no loss"
 
     def key_reasons(self) -> Iterator[str]:
         """What the bucketing did to this problem."""
@@ -107,6 +164,7 @@ class Explanation:
                 "roofline": decision.roofline,
             },
             "verdict": self.verdict(),
+            "signs": list(self.signs()),
             "confidence": decision.confidence,
             "evidence": [self._evidence_json(e) for e in self.evidence],
             "skipped": [{"index": e.index, "name": e.name, "reason": e.reason} for e in self.skipped],
@@ -126,8 +184,26 @@ class Explanation:
             "samples": list(e.samples),
             "repeats": e.repeats,
             "roofline": self.decision.share_of(e),
+            "proof": self.proof_of(e),
             "kept": e.kept,
         }
+
+
+def _told(event: Event) -> Iterator[str]:
+    """The sentence for an event that a person should know of."""
+    if event.kind == "RooflineExceeded":
+        yield (
+            f"{event.name} ran at {event.value:.2f} times the roofline, so a peak was probed too low: "
+            "tune probe all --fresh"
+        )
+    elif event.kind in ("SlowedDown", "SpedUp"):
+        ratio, slower = event.value["ratio"], event.kind == "SlowedDown"
+        cause = "throttling, or other work" if slower else "its clock ramped up, or other work ended"
+        yield (
+            f"the machine {'slowed down' if slower else 'sped up'} while this was measured ({event.name} to "
+            f"{ratio:.2f} times its first times, {event.value['agree']} of {event.value['of']} candidates "
+            f"alike): {cause}"
+        )
 
 
 def explain(

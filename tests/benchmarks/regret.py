@@ -13,7 +13,7 @@ lost).
 The cost of a choice is the time to compile and first run each candidate it looked at, as that took in the
 exhaustive part, and the time it measured. The cost of everything is the same over all candidates. Probes
 and proofs count on neither side. `--lock` names a file that is held locked while a case is sampled (not while
-it is compiled), on a machine shared with others that take it too.
+it is compiled), on a machine shared with others that take it too. Compiled programs are not taken from, or left in, any cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +33,7 @@ from pathlib import Path
 from statistics import median
 
 from rooftune.config import Config, load_config
+from rooftune.device.binaries import BinaryCache
 from rooftune.device.client import Client
 from rooftune.errors import RooftuneError, UnsupportedError
 from rooftune.matmul.problem import Elem, Shape
@@ -137,19 +140,33 @@ CASES = (
 
 def main() -> None:
     given = _arguments()
-    client = Client(given.device)
     levels = given.levels.split(",")
     sessions = {level: session_without_memory(level) for level in levels}
     results: list[Regret] = []
-    for case in CASES:
-        if given.only in case.label:
-            results += _case(client, case, sessions, given)
-    summary = {level: _summary([r for r in results if r.level == level]) for level in levels}
-    for level, line in summary.items():
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["POCL_CACHE_DIR"] = folder
+        client = Client(given.device, binaries=BinaryCache(Path(folder)))
+        for case in CASES:
+            if given.only in case.label:
+                results += _case(client, case, sessions, given)
+                _write(given.json, client, levels, results)
+    for level, line in _summaries(levels, results).items():
         print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
-    if given.json:
-        record = {"device": client.device_id, "summary": summary, "results": [asdict(r) for r in results]}
-        given.json.write_text(json.dumps(record, indent=1))
+
+
+def _write(path: Path | None, client: Client, levels: list[str], results: list[Regret]) -> None:
+    if path is not None:
+        summaries = _summaries(levels, results)
+        record = {
+            "device": client.device_id,
+            "summary": summaries,
+            "results": [asdict(r) for r in results],
+        }
+        path.write_text(json.dumps(record, indent=1))
+
+
+def _summaries(levels: list[str], results: list[Regret]) -> dict[str, dict[str, object]]:
+    return {level: _summary([r for r in results if r.level == level]) for level in levels}
 
 
 def _arguments() -> argparse.Namespace:
