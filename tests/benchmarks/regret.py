@@ -13,7 +13,8 @@ lost).
 The cost of a choice is the time to compile and first run each candidate it looked at, as that took in the
 exhaustive part, and the time it measured. The cost of everything is the same over all candidates. Probes
 and proofs count on neither side. `--lock` names a file that is held locked while a case is sampled (not while
-it is compiled), on a machine shared with others that take it too. Compiled programs are not taken from, or left in, any cache.
+it is compiled), on a machine shared with others that take it too. Compiled programs are taken from no cache
+and left in none.
 """
 
 from __future__ import annotations
