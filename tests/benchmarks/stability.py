@@ -1,0 +1,143 @@
+"""Does tuning the same key again choose the same winner, or one as good?
+
+    python -m tests.benchmarks.stability [--device TEXT] [--shapes 64,1000,…] [--runs 10] [--level LEVEL]
+                                         [--busy] [--json FILE]
+
+Each shape is tuned cold, `--runs` times over; peaks are probed once. Then every winner is sampled against
+the one chosen most often, in pairs, A B B A, and counts as the same when it takes at most 2 % longer.
+`--busy` does it all once more while another process keeps one core busy. Nine runs in ten should agree:
+the exit code is 1 where fewer do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from rooftune.device.client import Client
+from rooftune.matmul.problem import Elem, Shape
+from rooftune.session import Session
+from rooftune.shapes_run import random_inputs
+from rooftune.tuning.decision import Decision
+
+from .regret import paired_ratios, session_without_memory
+
+AS_GOOD = 1.02
+WANTED = 0.9
+PAIRS = 10
+CPU_SHAPES = "64,256,1000,1024,2048,333,1x4096x4096,4096x1x4096,16x2048x2048,4096x64x1024,128x128x8192,1024T"
+GPU_SHAPES = "256,1000,1024,4096,1x4096x4096,128x128x8192"
+
+
+@dataclass(frozen=True)
+class Stability:
+    """One shape: who won how often, and how much longer each winner takes than the most frequent one."""
+
+    shape: str
+    busy: bool
+    wins: dict[str, int]
+    ratios: dict[str, float]
+    short_circuits: int
+    median_cost_s: float
+
+    @property
+    def agree(self) -> float:
+        """The share of runs that chose the most frequent winner, or one as good."""
+        good = sum(runs for name, runs in self.wins.items() if self.ratios[name] <= AS_GOOD)
+        return good / sum(self.wins.values())
+
+
+def main() -> int:
+    given = _arguments()
+    client = Client(given.device)
+    session = session_without_memory(given.level)
+    shapes = given.shapes or (CPU_SHAPES if client.profile.is_cpu else GPU_SHAPES)
+    results = []
+    for busy in (False, True) if given.busy else (False,):
+        with _one_core_busy(busy):
+            for shape in shapes.split(","):
+                results.append(_stability(client, session, shape, given.runs, busy))
+                _show(results[-1])
+    if given.json:
+        rows = [{**asdict(result), "agree": result.agree} for result in results]
+        given.json.write_text(json.dumps({"device": client.device_id, "results": rows}, indent=1))
+    unsteady = sum(result.agree < WANTED for result in results)
+    print(
+        f"{len(results) - unsteady} of {len(results)} shapes: the same winner, or one within 2 %, in 9 of 10"
+    )
+    return 1 if unsteady else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", help="a part of its name or platform, or its index")
+    parser.add_argument("--shapes", help="comma-separated")
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--level", default="balanced")
+    parser.add_argument("--busy", action="store_true", help="once more with one core kept busy")
+    parser.add_argument("--json", type=Path, help="where to write all results")
+    return parser.parse_args()
+
+
+@contextmanager
+def _one_core_busy(busy: bool) -> Iterator[None]:
+    if not busy:
+        yield
+        return
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        other.kill()
+        other.wait()
+
+
+def _stability(client: Client, session: Session, text: str, runs: int, busy: bool) -> Stability:
+    inputs = random_inputs(client, Shape.parse(text).problem(Elem.F32))
+    tunables = session.tunables(client)
+    session.bounds(client, inputs)
+    decisions: list[Decision] = []
+    for _ in range(runs):
+        decisions.append(session.decide(client, inputs).decision)
+        session.tuner.forget(client, tunables, inputs)
+    wins = Counter(decision.index for decision in decisions)
+    usual = wins.most_common(1)[0][0]
+    ratios = {usual: 1.0}
+    for index in wins:
+        if index != usual:
+            ratios[index] = median(paired_ratios(client, tunables, inputs, index, usual, PAIRS)[0])
+    name = {index: tunables[index].name for index in wins}
+    return Stability(
+        text,
+        busy,
+        {name[index]: runs for index, runs in wins.most_common()},
+        {name[index]: ratio for index, ratio in ratios.items()},
+        sum(decision.short_circuit for decision in decisions),
+        median(decision.timings.measure_s for decision in decisions),
+    )
+
+
+def _show(result: Stability) -> None:
+    who = ", ".join(
+        f"{name.removeprefix('matmul_')} {runs}x" + f" ({result.ratios[name]:.2f})"
+        for name, runs in result.wins.items()
+    )
+    print(
+        f"{result.shape:<16} {'busy' if result.busy else '':<5} {result.agree:4.0%}  {who}; "
+        f"{result.short_circuits} short circuits, {result.median_cost_s * 1e3:.0f} ms each",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
