@@ -6,9 +6,9 @@
 For each case every supported candidate is compiled and sampled, interleaved, once a round; those that
 take ten times the best are left out after their first run. Then each level tunes the key afresh, nothing
 stored. Its choice and the exhaustive best are sampled in 8 pairs, A B B A, and the regret is the median of
-the pairs' ratios; above 1.02 it is taken anew, from 24 pairs. What stays above 1.02 is put down to its cause: the short circuit, a better candidate in a
-round that was never reached, one dropped or left out, or noise (the better one was measured to the end and
-lost).
+the pairs' ratios; above 1.02 it is taken anew, from 24 pairs. What stays above 1.02 is put down to its
+cause: the short circuit, a better candidate in a round that was never reached, one dropped or left out, or
+noise (the better one was measured to the end and lost).
 
 The cost of a choice is the time to compile and first run each candidate it looked at, as that took in the
 exhaustive part, and the time it measured. The cost of everything is the same over all candidates. Probes
