@@ -117,6 +117,11 @@ class Prober:
         accesses = moving.ACCESSES if access == "fastest" else (access,)
         return moving.probe_hot(self.client, accesses, size, QUICK if state == "sweep" else self.method)
 
+    def bounding_sets(self) -> list[int]:
+        """Working sets whose bandwidth is stored as a bound of decisions."""
+        sizes = moving.sweep_sets(self.client.profile)
+        return [s for s in sizes if self._stored(probe_key("bandwidth", _bound_facts(s))) is not None]
+
     def sweep(self, access: str = "read") -> list[ProbeResult]:
         """The hot bandwidth from the smallest working set to the largest the device can hold."""
         access = known_name(access, moving.ACCESSES, "access")
@@ -179,6 +184,10 @@ class Prober:
         self.wall_s += wall_s
         launches = self.client.counters.since(before).total
         return replace(result, facts=facts, launches=launches, wall_s=wall_s, at=now())
+
+
+def _bound_facts(size: int) -> dict[str, Any]:
+    return {"access": "fastest", "working_set_bytes": size, "state": "hot"}
 
 
 def _result(

@@ -312,7 +312,8 @@ class Contest:
             name, share = max(shares.items(), key=lambda item: item[1])
             self.context.warn(
                 f"{name} ran at {share:.2f} times the roofline, more than clock noise ({CLOCK_NOISE:.0%}) "
-                f"explains: a peak of {self.client.device_name} was probed too low"
+                f"explains: a peak of {self.client.device_name} was probed too low. On an idle machine, "
+                "measure the peaks again with `tune probe all --fresh`, then tune with --cold"
             )
 
     def decision(self, index: int, bad: str = "") -> Decision:

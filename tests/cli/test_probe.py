@@ -35,6 +35,14 @@ def test_fresh_says_by_how_much_it_moved(tune):
     assert "moved" in tune("probe", "compute", "--dtype", "f32", "--fresh").out
 
 
+def test_fresh_measures_what_bounds_decisions_again(tune):
+    assert tune("shapes", "40", "--repeat", "0").code == 0
+    probes = tune("probe", "bandwidth", "--fresh", "--json").json["probes"]
+    bounding = [p for p in probes if p["access"] == "fastest"]
+    assert bounding
+    assert all(p["previous"] > 0 and not p["cached"] for p in bounding)
+
+
 def test_all_probes_fit_the_schema_and_the_table_names_each(tune):
     ran = tune("probe", "all", "--json")
     assert ran.code == 0
