@@ -23,12 +23,13 @@ from .errors import (
     WorkError,
 )
 from .tuning.bounds import Bound, Bounds
+from .tuning.context import TuningContext, make_default_context_with
 from .tuning.level import Level, anchor
 from .tuning.tunable import Tunable, TunableSet, TuneGroup
 from .tuning.tuner import LocalTuner
 
 if TYPE_CHECKING:
-    from .api import decisions, devices, enqueue_matmul, matmul, probe, tune
+    from .api import decisions, devices, enqueue_matmul, matmul, probe, roofline, tune
     from .config import Config, load_config
     from .device.client import Client
     from .session import Session
@@ -45,6 +46,7 @@ _LATER = {
     "load_config": ".config",
     "matmul": ".api",
     "probe": ".api",
+    "roofline": ".api",
     "tune": ".api",
 }
 
@@ -75,6 +77,7 @@ __all__ = [
     "load_config",
     "matmul",
     "probe",
+    "roofline",
     "tune",
 ]
 
@@ -82,6 +85,15 @@ __all__ = [
 # Importing the package `matmul` binds its name here, once. Done now and undone, the name is the function's.
 import_module(".matmul", __name__)
 del globals()["matmul"]
+
+
+def _session_context() -> TuningContext:
+    context: TuningContext = import_module(".session", __name__).default_session().context
+    return context
+
+
+# A tuner that is given no context stores what it decides where `matmul` does.
+make_default_context_with(_session_context)
 
 
 def __getattr__(name: str) -> Any:

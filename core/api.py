@@ -12,6 +12,7 @@ from .matmul.operation import Request, of_device_arrays
 from .matmul.operation import matmul as compute
 from .matmul.problem import Elem, Shape
 from .session import Session, default_session
+from .tuning.bounds import Bounds
 
 if TYPE_CHECKING:
     from .device.client import Client
@@ -188,3 +189,16 @@ def probe(
         sweep=sweep,
         fresh=fresh,
     ).to_json()
+
+
+def roofline(
+    client: Client, *, ops: int = 0, nbytes: int = 0, dtype: str = "f32", session: Session | None = None
+) -> Bounds:
+    """The least time `ops` operations of `dtype` and `nbytes` moved bytes take: bounds for one's own kernels.
+
+    For `TunableSet.with_bounds`. `ops` counts a multiply-add as two; `nbytes` counts each input and
+    output once. What is 0 bounds nothing. The device's peaks are probed now where they are not stored.
+    Raises DtypeError for a type without probes, UsageError for a negative number.
+    """
+    session = session or default_session()
+    return session.roofline(client, ops, nbytes, Elem.parse(dtype))

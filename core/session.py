@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
 from .device.opencl import cl
+from .errors import UsageError
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.hot import HotPath
 from .matmul.hot_numpy import NumpyHotPath
@@ -146,6 +147,26 @@ class Session:
             ),
             peaks.launch_window_s,
         )
+
+    def roofline(self, client: Client, ops: int, nbytes: int, elem: Elem = Elem.F32) -> Bounds:
+        """The least time this work takes on the device; what is 0 bounds nothing."""
+        from .probes.peaks import peaks_for
+
+        if ops < 0 or nbytes < 0:
+            raise UsageError(
+                f"a roofline of {ops} operations and {nbytes} bytes", hint="Give 0 or more of each."
+            )
+        peaks = peaks_for(client, self.probes, elem.value, "full", max(nbytes, 1))
+        threshold = self.level.threshold
+        bounds = [
+            Bound(name, amount, peak, threshold)
+            for name, amount, peak in (
+                ("compute", ops, peaks.ops_per_s),
+                ("memory", nbytes, peaks.bytes_per_s),
+            )
+            if amount
+        ]
+        return Bounds(tuple(bounds), peaks.launch_window_s)
 
     def probe(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class _ThreadState(threading.local):
         self.waits: list[cl.Event] | None = None
         self.chained = False
         self.latest: cl.Event | None = None
+        self.kernels: dict[tuple[str, str, tuple[str, ...]], cl.Kernel] = {}
 
 
 class Client:
@@ -193,6 +195,29 @@ class Client:
                 wait_for=self._waits(wait_for),
             )
         return self._note(event, label)
+
+    def run(
+        self,
+        source: str,
+        name: str,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        *args: Any,
+        options: Sequence[str] = (),
+        label: str | None = None,
+    ) -> cl.Event:
+        """Builds a kernel, sets its arguments and launches it on this thread's current queue. Does not wait.
+
+        What was built before is used again. Arguments are buffers, pyopencl arrays without an offset,
+        numpy scalars, or pyopencl.LocalMemory. Raises BuildError, and what `enqueue` raises.
+        """
+        kernels, key = self._thread.kernels, (source, name, tuple(options))
+        kernel = kernels.get(key)
+        if kernel is None:
+            kernel = kernels[key] = self.kernel(source, name, options)
+        for position, arg in enumerate(args):
+            kernel.set_arg(position, getattr(arg, "data", arg) if hasattr(arg, "base_data") else arg)
+        return self.enqueue(kernel, global_size, local_size, label=label)
 
     def launcher(
         self,

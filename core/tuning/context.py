@@ -206,11 +206,15 @@ class TuningContext:
     progress: Callable[[str, int, int], object] = _silent
 
 
-_default = TuningContext()
+_default: TuningContext | None = None
+_make_default: Callable[[], TuningContext] = TuningContext
 
 
 def default_context() -> TuningContext:
-    """The context of tuners that were given none."""
+    """The context of tuners that were given none; made when one is first needed."""
+    global _default
+    if _default is None:
+        _default = _make_default()
     return _default
 
 
@@ -218,3 +222,9 @@ def set_default_context(context: TuningContext) -> None:
     """Replaces the context of all tuners that were given none."""
     global _default
     _default = context
+
+
+def make_default_context_with(make: Callable[[], TuningContext]) -> None:
+    """`make()` gives the context of tuners that were given none, should one be needed."""
+    global _make_default
+    _make_default = make
