@@ -29,7 +29,7 @@ from .tuning.tunable import Tunable, TunableSet, TuneGroup
 from .tuning.tuner import LocalTuner
 
 if TYPE_CHECKING:
-    from .api import decisions, devices, enqueue_matmul, matmul, probe, roofline, tune
+    from .api import bounds_for, decisions, devices, enqueue_matmul, matmul, probe, tune
     from .config import Config, load_config
     from .device.client import Client
     from .session import Session
@@ -46,7 +46,7 @@ _LATER = {
     "load_config": ".config",
     "matmul": ".api",
     "probe": ".api",
-    "roofline": ".api",
+    "bounds_for": ".api",
     "tune": ".api",
 }
 
@@ -71,13 +71,13 @@ __all__ = [
     "UsageError",
     "WorkError",
     "anchor",
+    "bounds_for",
     "decisions",
     "devices",
     "enqueue_matmul",
     "load_config",
     "matmul",
     "probe",
-    "roofline",
     "tune",
 ]
 

@@ -191,7 +191,7 @@ def probe(
     ).to_json()
 
 
-def roofline(
+def bounds_for(
     client: Client, *, ops: int = 0, nbytes: int = 0, dtype: str = "f32", session: Session | None = None
 ) -> Bounds:
     """The least time `ops` operations of `dtype` and `nbytes` moved bytes take: bounds for one's own kernels.
@@ -201,4 +201,4 @@ def roofline(
     Raises DtypeError for a type without probes, UsageError for a negative number.
     """
     session = session or default_session()
-    return session.roofline(client, ops, nbytes, Elem.parse(dtype))
+    return session.bounds_for(client, ops, nbytes, Elem.parse(dtype))

@@ -148,7 +148,7 @@ class Session:
             peaks.launch_window_s,
         )
 
-    def roofline(self, client: Client, ops: int, nbytes: int, elem: Elem = Elem.F32) -> Bounds:
+    def bounds_for(self, client: Client, ops: int, nbytes: int, elem: Elem = Elem.F32) -> Bounds:
         """The least time this work takes on the device; what is 0 bounds nothing."""
         from .probes.peaks import peaks_for
 
