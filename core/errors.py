@@ -18,6 +18,10 @@ class RooftuneError(Exception):
         self.message = message
         self.hint = hint
 
+    def __str__(self) -> str:
+        """Message and hint as sentences, so that a traceback says what to do too."""
+        return f"{self.message.rstrip('.')}. {self.hint}" if self.hint else self.message
+
 
 class UsageError(RooftuneError, ValueError):
     """A wrong shape, option, file or value."""
