@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rooftune.cli.app import COMMANDS
 from rooftune.config import load_config
 
 from . import commands_page
@@ -20,8 +21,14 @@ NAMES = [str(page.relative_to(TOP)) for page in PAGES]
 RUNNING = [page for page in PAGES if any(block.runs for block in blocks(page))]
 
 
+@pytest.fixture(scope="session")
+def reader_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache folder for all pages, as a reader has who works through them: the device is probed once."""
+    return tmp_path_factory.mktemp("reader")
+
+
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def shell(tmp_path: Path, reader_cache: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment in which `tune` and `python3` are the ones under test."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -35,7 +42,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {
         **os.environ,
         "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "XDG_CACHE_HOME": str(reader_cache),
     }
 
 
@@ -117,6 +124,12 @@ def test_the_readme_has_the_two_command_lines():
     assert all(line.count("\n") == 1 for line in lines)
     assert "'.[cpu]'" in lines[0] and "tune shapes 1024 768 1000 2048" in lines[0]
     assert "-e '.[cpu,test]'" in lines[1] and "pytest" in lines[1]
+
+
+def test_the_readme_has_every_command():
+    text = (TOP / "README.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert name == "version" or f"| `tune {name}" in text, name
 
 
 # -- references ------------------------------------------------------------------------------------
