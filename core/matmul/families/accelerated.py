@@ -85,11 +85,18 @@ VARIANTS = {
 # Parts are warp groups of 128 work-items; each multiplies 64 rows at a time.
 WARP_GROUP_TILES = {
     "one": (
-        Tile(128, 256, 2, 1), Tile(128, 128, 2, 1, 0.9), Tile(64, 256, 1, 2, 0.8), Tile(128, 64, 2, 1, 0.6),
-        Tile(64, 128, 1, 2, 0.6), Tile(64, 64, 1, 1, 0.4),
+        Tile(128, 256, 2, 1),
+        Tile(128, 128, 2, 1, 0.9),
+        Tile(64, 256, 1, 2, 0.8),
+        Tile(128, 64, 2, 1, 0.6),
+        Tile(64, 128, 1, 2, 0.6),
+        Tile(64, 64, 1, 1, 0.4),
     ),
     "multi": (
-        Tile(256, 128, 2, 1), Tile(256, 64, 2, 1, 0.6), Tile(128, 128, 1, 1, 0.6), Tile(128, 64, 1, 1, 0.4),
+        Tile(256, 128, 2, 1),
+        Tile(256, 64, 2, 1, 0.6),
+        Tile(128, 128, 1, 1, 0.6),
+        Tile(128, 64, 1, 1, 0.4),
     ),
     "ordered_4": (Tile(256, 128, 2, 1), Tile(256, 64, 2, 1, 0.6)),
     "ordered_8": (Tile(512, 64, 4, 1),),
@@ -98,10 +105,16 @@ WARP_GROUP_TILES = {
 # Parts are warps; each multiplies bm / parts_m by bn / parts_n. The last fit small shared memories.
 WARP_TILES = {
     "one": (
-        Tile(128, 256, 2, 4), Tile(128, 128, 2, 4, 0.9), Tile(128, 64, 4, 2, 0.7), Tile(64, 64, 2, 2, 0.5),
+        Tile(128, 256, 2, 4),
+        Tile(128, 128, 2, 4, 0.9),
+        Tile(128, 64, 4, 2, 0.7),
+        Tile(64, 64, 2, 2, 0.5),
     ),
     "multi": (
-        Tile(256, 128, 2, 4), Tile(128, 128, 1, 4, 0.9), Tile(128, 64, 1, 2, 0.6), Tile(64, 64, 1, 4, 0.4),
+        Tile(256, 128, 2, 4),
+        Tile(128, 128, 1, 4, 0.9),
+        Tile(128, 64, 1, 2, 0.6),
+        Tile(64, 64, 1, 4, 0.4),
     ),
     "ordered_4": (Tile(64, 256, 2, 4), Tile(64, 128, 2, 4, 0.8), Tile(64, 64, 2, 2, 0.5)),
     "ordered_8": (Tile(128, 256, 4, 2), Tile(128, 128, 4, 2, 0.9), Tile(128, 64, 4, 2, 0.6)),
@@ -177,10 +190,15 @@ def _plan_16bit(
             _prologue(problem, tile, lhs, rhs) + text if warp_groups else text,
             "matmul",
             _options(problem, tile, stages, form, lhs, rhs, warp_groups),
-            (groups * threads,), (threads,),
+            (groups * threads,),
+            (threads,),
             (
-                *_operand_args(lhs, form.feed, tile.bm), *_operand_args(rhs, form.feed, tile.bn), Slot.OUT,
-                *out_args(problem, walk), *(np.uint32(x) for x in sizes), wide_stores(problem, walk),
+                *_operand_args(lhs, form.feed, tile.bm),
+                *_operand_args(rhs, form.feed, tile.bn),
+                Slot.OUT,
+                *out_args(problem, walk),
+                *(np.uint32(x) for x in sizes),
+                wide_stores(problem, walk),
             ),
             PtxRewrite() if warp_groups else None,
         )
@@ -192,8 +210,11 @@ def _prologue(problem: Problem, tile: Tile, lhs: Lines, rhs: Lines) -> str:
     """The macros that name whole register lists."""
     columns = tile.bn // tile.parts_n
     product = wgmma_16bit(
-        "PRODUCT", columns, problem.elem.value,
-        a_transposed=not lhs.k_contiguous, b_transposed=not rhs.k_contiguous,
+        "PRODUCT",
+        columns,
+        problem.elem.value,
+        a_transposed=not lhs.k_contiguous,
+        b_transposed=not rhs.k_contiguous,
     )
     return product + pin("PIN", columns // 2)
 
@@ -213,9 +234,15 @@ def _options(
     return (
         *defines(**{f"FEED_{feed.name}": feed.value for feed in Feed}),
         *defines(
-            FEED=form.feed.value, BM=tile.bm, BN=tile.bn, STAGES=stages, K_PARTS=form.k_parts,
-            TILE_BAND=TILE_BAND, LAG=max(stages - 2, 0),
-            LHS_K_CONTIGUOUS=int(lhs.k_contiguous), RHS_K_CONTIGUOUS=int(rhs.k_contiguous),
+            FEED=form.feed.value,
+            BM=tile.bm,
+            BN=tile.bn,
+            STAGES=stages,
+            K_PARTS=form.k_parts,
+            TILE_BAND=TILE_BAND,
+            LAG=max(stages - 2, 0),
+            LHS_K_CONTIGUOUS=int(lhs.k_contiguous),
+            RHS_K_CONTIGUOUS=int(rhs.k_contiguous),
         ),
         *parts,
         f"-DPACK_PAIR=cvt.rn.{elem}x2.f32",

@@ -172,13 +172,13 @@ def multiply_calls(
         type_options(problem)
         + stride_options(problem)
         + defines(VW=t.width, NV=t.vectors, MR=t.rows, KC=t.depth, PANELS=t.panels)
-        + defines(PACK_RHS=int(t.pack_rhs), SLICES=slices, PARTS=int(parts))
+        + defines(PACK_RHS=int(t.pack_rhs), SPLIT=int(slices > 1), PARTS=int(parts))
         + defines(PACK_TILES=PACK_TILES, PACK_DEPTH=PACK_DEPTH)
         + (f"-DLHS_FROM={t.lhs_from.upper()}",)
     )
     extra: tuple[Arg, ...] = (np.int32(blocks.cols), np.int32(blocks.rows), np.int32(blocks.depth))
     if slices > 1:
-        extra += (Scratch(0), np.int32(depth))
+        extra += (Scratch(0), np.int32(depth), np.int32(slices))
     elif parts:
         extra += (Scratch(0),)
     if packed:

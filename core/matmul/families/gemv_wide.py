@@ -81,8 +81,12 @@ def plan(
     )
     threads = t.lanes * t.planes
     call = KernelCall(
-        kernel_text(*WIDE_TEXTS), "gemv", options, (ceil_div(v.results, share) * threads, walk.count, 1),
-        (threads, 1, 1), (v.mat, v.vec, Slot.OUT, *v.numbers),
+        kernel_text(*WIDE_TEXTS),
+        "gemv",
+        options,
+        (ceil_div(v.results, share) * threads, walk.count, 1),
+        (threads, 1, 1),
+        (v.mat, v.vec, Slot.OUT, *v.numbers),
     )
     return LaunchPlan((call,))
 
@@ -92,8 +96,16 @@ def _bulk_plan(v: GemvView, problem: Problem, walk: BatchWalk) -> LaunchPlan:
     mat_at, _, pitch, outer, inner = (int(x) for x in v.numbers[:5])
     extents = walk.extents
     mat = Lines(
-        v.mat, problem.elem, False, v.results, problem.k, mat_at, pitch,
-        outer if extents[0] > 1 else 0, inner if extents[1] > 1 else 0, extents,
+        v.mat,
+        problem.elem,
+        False,
+        v.results,
+        problem.k,
+        mat_at,
+        pitch,
+        outer if extents[0] > 1 else 0,
+        inner if extents[1] > 1 else 0,
+        extents,
     )
     options = (
         f"-DIN_{problem.elem.name}",
@@ -102,8 +114,11 @@ def _bulk_plan(v: GemvView, problem: Problem, walk: BatchWalk) -> LaunchPlan:
     threads = BULK_WORKERS + 32
     boxes = mat.tensor_map(BULK_ELEMS[problem.elem], (BULK_WIDTH, BULK_DEPTH), Swizzle.NONE)
     call = KernelCall(
-        kernel_text(*BULK_TEXTS), "gemv", options,
-        (ceil_div(v.results, BULK_WIDTH) * threads, walk.count, 1), (threads, 1, 1),
+        kernel_text(*BULK_TEXTS),
+        "gemv",
+        options,
+        (ceil_div(v.results, BULK_WIDTH) * threads, walk.count, 1),
+        (threads, 1, 1),
         (boxes, *mat.batch_factors, v.vec, *v.numbers[5:9], Slot.OUT, *v.numbers[9:]),
     )
     return LaunchPlan((call,))

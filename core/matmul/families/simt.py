@@ -82,8 +82,15 @@ def plan(
 
 
 def _multiply(
-    problem: Problem, profile: DeviceProfile, walk: BatchWalk, tile: SimtTile, stages: int,
-    lhs: Lines, rhs: Lines, *, bulk: bool,
+    problem: Problem,
+    profile: DeviceProfile,
+    walk: BatchWalk,
+    tile: SimtTile,
+    stages: int,
+    lhs: Lines,
+    rhs: Lines,
+    *,
+    bulk: bool,
 ) -> KernelCall:
     ring = stages_that_fit(tile.stage_bytes, 2 + stages, shared_limit(profile))
     tiles = (ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn))
@@ -93,15 +100,25 @@ def _multiply(
         kernel_text("nvidia_common.cl", "nvidia_simt.cl"),
         "matmul",
         defines(
-            BM=tile.bm, BN=tile.bn, TM=tile.rows, TN=tile.cols, K_GROUPS=tile.k_groups, STAGES=ring,
-            AHEAD=min(stages, ring - 1), BULK=int(bulk), TILE_BAND=TILE_BAND,
+            BM=tile.bm,
+            BN=tile.bn,
+            TM=tile.rows,
+            TN=tile.cols,
+            K_GROUPS=tile.k_groups,
+            STAGES=ring,
+            AHEAD=min(stages, ring - 1),
+            BULK=int(bulk),
+            TILE_BAND=TILE_BAND,
         ),
         (tiles[0] * tiles[1] * walk.count * threads,),
         (threads,),
         (
             *_operand_args(lhs, bulk, (DEPTH, tile.bm), Swizzle.B128),
             *_operand_args(rhs, bulk, (tile.bn, DEPTH), Swizzle.NONE),
-            Slot.OUT, *out_args(problem, walk), *(np.uint32(x) for x in sizes), wide_stores(problem, walk),
+            Slot.OUT,
+            *out_args(problem, walk),
+            *(np.uint32(x) for x in sizes),
+            wide_stores(problem, walk),
         ),
     )
 

@@ -52,9 +52,7 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
         multiply = (unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth),)
         scratch = (count * size,)
     if profile.max_alloc_bytes and max(scratch) > profile.max_alloc_bytes:
-        raise UnsupportedError(
-            f"sums of {max(scratch)} bytes; at most {profile.max_alloc_bytes} here"
-        )
+        raise UnsupportedError(f"sums of {max(scratch)} bytes; at most {profile.max_alloc_bytes} here")
     return LaunchPlan((*multiply, reduce_call(problem, profile, count)), scratch)
 
 

@@ -28,12 +28,18 @@ RANGE_BYTES = 8
 # Parts along n are warp groups: bn = 64 * parts_n * steps along n (1 or 2).
 TF32_TILES = {
     "simple_tma": (
-        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.9), Tile(64, 128, 1, 2, 0.6), Tile(128, 64, 1, 1, 0.55),
+        Tile(256, 128, 1, 2),
+        Tile(128, 128, 1, 2, 0.9),
+        Tile(64, 128, 1, 2, 0.6),
+        Tile(128, 64, 1, 1, 0.55),
         Tile(64, 64, 1, 1, 0.4),
     ),
     "simple_tma_multi_rows": (Tile(128, 256, 1, 2), Tile(64, 256, 1, 2, 0.5), Tile(64, 128, 1, 1, 0.3)),
     "specialized_tma": (
-        Tile(256, 128, 1, 2), Tile(128, 128, 1, 2, 0.9), Tile(128, 64, 1, 1, 0.65), Tile(64, 128, 1, 2, 0.6),
+        Tile(256, 128, 1, 2),
+        Tile(128, 128, 1, 2, 0.9),
+        Tile(128, 64, 1, 1, 0.65),
+        Tile(64, 128, 1, 2, 0.6),
         Tile(64, 64, 1, 1, 0.4),
     ),
 }
@@ -45,7 +51,12 @@ UNROLL = {"simple_tma": 1, "simple_tma_multi_rows": 1, "specialized_tma": 2}
 
 
 def plan_f32(
-    problem: Problem, profile: DeviceProfile, walk: BatchWalk, *, unit: str, variant: str,
+    problem: Problem,
+    profile: DeviceProfile,
+    walk: BatchWalk,
+    *,
+    unit: str,
+    variant: str,
     tile: Tile | None = None,
 ) -> LaunchPlan:
     """Launches for f32 at precision "tf32" or "full". Raises UnsupportedError where that is not offered.
@@ -79,8 +90,16 @@ def plan_f32(
 
 
 def _multiply(
-    problem: Problem, profile: DeviceProfile, walk: BatchWalk, tile: Tile, unroll: int,
-    lhs: Lines, low: Lines, rhs: Lines, *, split: bool,
+    problem: Problem,
+    profile: DeviceProfile,
+    walk: BatchWalk,
+    tile: Tile,
+    unroll: int,
+    lhs: Lines,
+    low: Lines,
+    rhs: Lines,
+    *,
+    split: bool,
 ) -> KernelCall:
     stage_bytes = (tile.bm * (2 if split else 1) + tile.bn) * DEPTH * 4
     stages = stages_that_fit(stage_bytes, 8, shared_limit(profile))
@@ -98,22 +117,32 @@ def _multiply(
         prologue + kernel_text("nvidia_common.cl", "nvidia_wgmma32.cl"),
         "matmul",
         defines(
-            BM=tile.bm, STAGES=stages, WARP_GROUPS=tile.parts_n, N_STEPS=tile.bn // (64 * tile.parts_n),
-            SPLIT=int(split), UNROLL=unroll, TILE_BAND=TILE_BAND,
+            BM=tile.bm,
+            STAGES=stages,
+            WARP_GROUPS=tile.parts_n,
+            N_STEPS=tile.bn // (64 * tile.parts_n),
+            SPLIT=int(split),
+            UNROLL=unroll,
+            TILE_BAND=TILE_BAND,
         ),
-        (groups * threads,), (threads,),
+        (groups * threads,),
+        (threads,),
         (
-            lhs.tensor_map(MapType.TF32, box), low.tensor_map(MapType.TF32, box), *lhs.batch_factors,
-            rhs.tensor_map(MapType.F32 if split else MapType.TF32, (DEPTH, DEPTH)), *rhs.batch_factors,
-            Slot.OUT, *out_args(problem, walk), *(np.uint32(x) for x in sizes), wide_stores(problem, walk),
+            lhs.tensor_map(MapType.TF32, box),
+            low.tensor_map(MapType.TF32, box),
+            *lhs.batch_factors,
+            rhs.tensor_map(MapType.F32 if split else MapType.TF32, (DEPTH, DEPTH)),
+            *rhs.batch_factors,
+            Slot.OUT,
+            *out_args(problem, walk),
+            *(np.uint32(x) for x in sizes),
+            wide_stores(problem, walk),
         ),
         PtxRewrite(entry_directives=(".minnctapersm 1",)),
     )
 
 
-def _prepare(
-    problem: Problem, lhs: Lines, rhs: Lines, steps: Steps
-) -> tuple[Lines, tuple[Scratch, Scratch]]:
+def _prepare(problem: Problem, lhs: Lines, rhs: Lines, steps: Steps) -> tuple[Lines, tuple[Scratch, Scratch]]:
     """The low parts of lhs, and the ranges of lhs's rows and rhs's columns."""
     m, n, k = problem.m, problem.n, problem.k
     (lhs_outer, lhs_inner), (rhs_outer, rhs_inner) = lhs.matrices, rhs.matrices
@@ -125,18 +154,35 @@ def _prepare(
     groups = rows + column_groups * chunks * rhs_count
     steps.calls.append(
         KernelCall(
-            kernel_text("nvidia_split.cl"), "prepare", defines(RHS_CHUNK=RHS_CHUNK),
-            (groups * PREPARE_GROUP,), (PREPARE_GROUP,),
+            kernel_text("nvidia_split.cl"),
+            "prepare",
+            defines(RHS_CHUNK=RHS_CHUNK),
+            (groups * PREPARE_GROUP,),
+            (PREPARE_GROUP,),
             (
-                lhs.source, *lhs.stride_args(), np.uint32(lhs_inner),
-                rhs.source, *rhs.stride_args(), np.uint32(rhs_inner), low, *ranges,
+                lhs.source,
+                *lhs.stride_args(),
+                np.uint32(lhs_inner),
+                rhs.source,
+                *rhs.stride_args(),
+                np.uint32(rhs_inner),
+                low,
+                *ranges,
                 *(np.uint32(x) for x in (m, n, k, pitch, rows, column_groups, chunks)),
             ),
         )
     )
     lines = Lines(
-        low, lhs.elem, True, k, m, 0, pitch, lhs_inner * m * pitch if lhs.outer else 0,
-        m * pitch if lhs.inner else 0, lhs.extents,
+        low,
+        lhs.elem,
+        True,
+        k,
+        m,
+        0,
+        pitch,
+        lhs_inner * m * pitch if lhs.outer else 0,
+        m * pitch if lhs.inner else 0,
+        lhs.extents,
     )
     return lines, ranges
 
@@ -148,11 +194,21 @@ def _repair(
     tiles = (ceil_div(problem.n, REPAIR_SIDE), ceil_div(problem.m, REPAIR_SIDE), walk.count)
     sizes = (problem.m, problem.n, problem.k, chunks, walk.extents[1])
     return KernelCall(
-        kernel_text("nvidia_split.cl"), "repair", defines(RHS_CHUNK=RHS_CHUNK),
-        (tiles[0] * PREPARE_GROUP, tiles[1], tiles[2]), (PREPARE_GROUP, 1, 1),
+        kernel_text("nvidia_split.cl"),
+        "repair",
+        defines(RHS_CHUNK=RHS_CHUNK),
+        (tiles[0] * PREPARE_GROUP, tiles[1], tiles[2]),
+        (PREPARE_GROUP, 1, 1),
         (
-            lhs.source, *lhs.stride_args(), *(np.uint32(x) for x in lhs.matrices),
-            rhs.source, *rhs.stride_args(), *(np.uint32(x) for x in rhs.matrices),
-            Slot.OUT, *out_args(problem, walk), *ranges, *(np.uint32(x) for x in sizes),
+            lhs.source,
+            *lhs.stride_args(),
+            *(np.uint32(x) for x in lhs.matrices),
+            rhs.source,
+            *rhs.stride_args(),
+            *(np.uint32(x) for x in rhs.matrices),
+            Slot.OUT,
+            *out_args(problem, walk),
+            *ranges,
+            *(np.uint32(x) for x in sizes),
         ),
     )

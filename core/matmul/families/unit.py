@@ -77,8 +77,10 @@ def multiply_call(
     walk = check(problem, profile)
     bm, bn = t.block
     groups = (ceil_div(problem.n, bn), ceil_div(problem.m, bm), walk.count * slices)
-    options = defines(TX=t.tx, TY=t.ty, TM=t.rows, TN=t.cols, BK=t.depth, STAGES=stages, SLICES=slices)
-    extra: tuple[Arg, ...] = (Scratch(0), np.int32(depth)) if slices > 1 else ()
+    options = defines(
+        TX=t.tx, TY=t.ty, TM=t.rows, TN=t.cols, BK=t.depth, STAGES=stages, SPLIT=int(slices > 1)
+    )
+    extra: tuple[Arg, ...] = (Scratch(0), np.int32(depth), np.int32(slices)) if slices > 1 else ()
     return KernelCall(
         kernel_text(*TEXTS),
         "unit",

@@ -18,8 +18,8 @@
  *   PACK_RHS     1: always copy; 0: read full panels of rhs where they are (needs RHS_COL_1, IN as accumulated)
  *   LHS_FROM     IN_PLACE: read lhs where it is (needs IN as accumulated); COPIED: as above; PACKED: pack_lhs
  *                has put the whole of it in tile order beforehand
- *   SLICES       the summed axis is cut in this many slices of `depth`: slice s of product b writes its sums
- *                to parts[b * SLICES + s][m][n] for reduce.cl
+ *   SPLIT        1: the summed axis is cut in slices of `depth`, and slice s of product b writes its sums to
+ *                parts[b * slices + s][m][n] for reduce.cl
  *   PARTS        sums between two KC blocks are kept in parts[b][m][n], because the result's type is too small
  *
  * Arguments after the common ones: columns (at most PANELS * NR) and rows (a multiple of MR) of a work-item,
@@ -144,13 +144,19 @@ __kernel void pack_lhs(PROBLEM_ARGS, __global acc_t *restrict packed)
         }                                                                      \
     } while (0)
 
+#if SPLIT
+#define PRODUCT (get_group_id(2) / slices)
+#else
+#define PRODUCT get_group_id(2)
+#endif
+
 __attribute__((reqd_work_group_size(1, 1, 1)))
 __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_block
-#if SLICES > 1 || PARTS
+#if SPLIT || PARTS
                        , __global acc_t *restrict parts
 #endif
-#if SLICES > 1
-                       , int depth
+#if SPLIT
+                       , int depth, int slices
 #endif
 #if LHS_FROM == PACKED
                        , __global const acc_t *restrict packed
@@ -163,17 +169,17 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
 #endif
     int col_begin = get_group_id(0) * col_block, col_end = min(n, col_begin + col_block);
     int row_begin = get_group_id(1) * row_block, row_end = min(m, row_begin + row_block);
-    int product = get_group_id(2) / SLICES;
+    int product = PRODUCT;
     SELECT_PRODUCT(product);
 #if LHS_FROM == PACKED
     packed += (long)product * ((m + MR - 1) / MR) * k * MR;
 #endif
-#if SLICES > 1
-    int k_begin = (get_group_id(2) % SLICES) * depth, k_end = min(k, k_begin + depth);
+#if SPLIT
+    int k_begin = (get_group_id(2) % slices) * depth, k_end = min(k, k_begin + depth);
 #else
     int k_begin = 0, k_end = k;
 #endif
-#if SLICES > 1 || PARTS
+#if SPLIT || PARTS
     __global acc_t *sums = parts + (long)get_group_id(2) * m * n;
     long sums_row = n;
 #else
@@ -184,7 +190,7 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
     for (int k0 = k_begin; k0 < k_end; k0 += depth_block) {
         int kc = min(depth_block, k_end - k0);
         bool first = k0 == k_begin;
-        bool last = SLICES == 1 && k0 + depth_block >= k_end;
+        bool last = !SPLIT && k0 + depth_block >= k_end;
 #if PACK_RHS
         for (int col = col_begin; col < col_end; col += NR)
             copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col, n, panels + (col - col_begin) * kc);

@@ -9,8 +9,8 @@
  *   TX, TY   work-items along n and along m          TM, TN   rows and columns of a work-item
  *   BK       depth of a stage                        STAGES   1, or 2: the next stage is read from global
  *                                                    memory while this one is multiplied
- *   SLICES   the k axis is cut in this many slices of `depth`; with more than one, slice s
- *            of product b writes its partial sums to parts[b * SLICES + s][m][n] for reduce.cl to add up
+ *   SPLIT    1: the k axis is cut in slices of `depth`, and slice s of product b writes its partial sums
+ *            to parts[b * slices + s][m][n] for reduce.cl to add up
  *
  * A work-item's rows are ty + TY*i and its columns tx + TX*j: local reads of neighbours are
  * consecutive and stores coalesce. Stages hold accumulator-typed values, lhs transposed (k outermost),
@@ -75,10 +75,16 @@
             _Pragma("unroll") for (int j = 0; j < TN; j++) acc[i][j] += x[i] * y[j];                    \
     }
 
+#if SPLIT
+#define PRODUCT (get_group_id(2) / slices)
+#else
+#define PRODUCT get_group_id(2)
+#endif
+
 __attribute__((reqd_work_group_size(TX, TY, 1)))
 __kernel void unit(PROBLEM_ARGS
-#if SLICES > 1
-                   , __global acc_t *restrict parts, int depth
+#if SPLIT
+                   , __global acc_t *restrict parts, int depth, int slices
 #endif
 )
 {
@@ -86,12 +92,12 @@ __kernel void unit(PROBLEM_ARGS
     __local acc_t rhs_stage[STAGES][BK][BN + PAD];
     int tx = get_local_id(0), ty = get_local_id(1), item = ty * TX + tx;
     int row0 = get_group_id(1) * BM, col0 = get_group_id(0) * BN;
-#if SLICES > 1
-    int k_begin = (get_group_id(2) % SLICES) * depth, k_end = min(k, k_begin + depth);
+#if SPLIT
+    int k_begin = (get_group_id(2) % slices) * depth, k_end = min(k, k_begin + depth);
 #else
     int k_begin = 0, k_end = k;
 #endif
-    SELECT_PRODUCT(get_group_id(2) / SLICES);
+    SELECT_PRODUCT(PRODUCT);
 
     acc_t acc[TM][TN];
     acc_t lhs_next[LHS_EACH], rhs_next[RHS_EACH];
@@ -123,7 +129,7 @@ __kernel void unit(PROBLEM_ARGS
     }
 #endif
 
-#if SLICES > 1
+#if SPLIT
     parts += (long)get_group_id(2) * m * n;
 #endif
 #pragma unroll
@@ -133,7 +139,7 @@ __kernel void unit(PROBLEM_ARGS
         for (int j = 0; j < TN; j++) {
             int col = col0 + tx + j * TX;
             if (row < m && col < n) {
-#if SLICES > 1
+#if SPLIT
                 parts[(long)row * n + col] = acc[i][j];
 #else
                 STORE(acc[i][j], out, row * out_row + col);

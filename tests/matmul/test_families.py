@@ -1,0 +1,310 @@
+"""Every candidate that needs no matrix unit, on a real device, against numpy in float64."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rooftune.device.client import Client
+from rooftune.device.profile import DeviceProfile
+from rooftune.errors import UnsupportedError
+from rooftune.matmul.executor import prepare
+from rooftune.matmul.families import cpu, gemv, naive, no_stage, split_k, unit
+from rooftune.matmul.launch import LaunchPlan
+from rooftune.matmul.problem import Elem, Operand, Problem
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+NUMPY = {Elem.F16: np.float16, Elem.BF16: ml_dtypes.bfloat16, Elem.F32: np.float32, Elem.F64: np.float64}
+# Relative to the sum of |lhs|·|rhs|: storage rounding for the short types, summation for the others.
+TOLERANCE = {Elem.F16: 6e-4, Elem.BF16: 4.5e-3, Elem.F32: 2e-6, Elem.F64: 4e-15}
+LAYOUTS = ("contiguous", "transposed", "stepped", "reversed", "offset", "broadcast")
+
+PLANS = {
+    "naive": (naive.plan, {}),
+    "double_vec_mat": (gemv.plan, {"axis": "perpendicular", "stages": 2}),
+    "simple_vec_mat": (gemv.plan, {"axis": "perpendicular", "stages": 1}),
+    "gemv_plane_parallel": (gemv.plan, {"axis": "parallel"}),
+    "gemv_unit_perpendicular": (gemv.plan, {"axis": "perpendicular"}),
+    "simple_unit_max": (unit.plan, {"size": "max", "stages": 1}),
+    "double_unit_max": (unit.plan, {"size": "max", "stages": 2}),
+    "simple_unit_min": (unit.plan, {"size": "min", "stages": 1}),
+    "double_unit_min": (unit.plan, {"size": "min", "stages": 2}),
+    "gemm_no_stage": (no_stage.plan, {}),
+    "cpu_gemm": (cpu.plan, {"packed": False}),
+    "cpu_gemm_packed": (cpu.plan, {"packed": True}),
+    "split_k": (split_k.plan, {}),
+}
+VECTOR = tuple(name for name in PLANS if "vec_mat" in name or "gemv" in name)
+MATRIX = tuple(name for name in PLANS if name not in VECTOR)
+
+
+@pytest.fixture(scope="module")
+def client(shared_home):
+    return Client()
+
+
+def array(rng, shape, elem, layout):
+    """(base array, view of it with this shape and layout)."""
+    *batch, rows, cols = shape
+    stored = {
+        "contiguous": (*batch, rows, cols),
+        "transposed": (*batch, cols, rows),
+        "stepped": (*batch, 2 * rows, 3 * cols),
+        "reversed": (*batch, rows, cols),
+        "offset": (*batch, rows + 1, cols + 5),
+        "broadcast": (rows, cols),
+    }[layout]
+    base = rng.standard_normal(stored).astype(NUMPY[elem])
+    view = {
+        "contiguous": lambda: base,
+        "transposed": lambda: base.swapaxes(-1, -2),
+        "stepped": lambda: base[..., ::2, ::3],
+        "reversed": lambda: base[..., ::-1, ::-1],
+        "offset": lambda: base[..., 1:, 3 : 3 + cols],
+        "broadcast": lambda: np.broadcast_to(base, shape),
+    }[layout]()
+    return base, view
+
+
+def operand(base, view, elem):
+    size = view.dtype.itemsize
+    first = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return Operand(view.shape, tuple(stride // size for stride in view.strides), elem, first)
+
+
+def run(client: Client, plan: LaunchPlan, lhs, rhs, out) -> None:
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(client.context, flags, hostbuf=array.view(np.uint8)) for array in (lhs, rhs, out)]
+    prepare(client, plan).bind(*buffers).enqueue(client.queue)
+    cl.enqueue_copy(client.queue, out.view(np.uint8), buffers[2])
+    client.queue.finish()
+
+
+def check(
+    client, planned, shape, elem, layouts=("contiguous", "contiguous"), batch=(), pitch=0, seed=0, **over
+):
+    """Plan, run and compare one product; the result lies in rows `pitch` longer than needed."""
+    m, n, k = shape
+    rng = np.random.default_rng((m, n, k, seed))
+    lhs_base, lhs = array(rng, (*batch, m, k), elem, layouts[0])
+    rhs_base, rhs = array(rng, (*batch, k, n), elem, layouts[1])
+    out_base = np.full((*batch, m, n + pitch), np.nan, NUMPY[elem])
+    out = out_base[..., :n]
+    problem = Problem(
+        operand(lhs_base, lhs, elem), operand(rhs_base, rhs, elem), operand(out_base, out, elem)
+    )
+    function, params = planned
+    run(client, function(problem, client.profile, **{**params, **over}), lhs_base, rhs_base, out_base)
+    wanted = lhs.astype(np.float64) @ rhs.astype(np.float64)
+    scale = np.abs(lhs.astype(np.float64)) @ np.abs(rhs.astype(np.float64))
+    error = np.abs(out.astype(np.float64) - wanted) / scale
+    assert error.max() <= TOLERANCE[elem] * (1 + math.log2(k) / 8), (shape, elem, layouts, batch, over)
+    assert np.isnan(out_base[..., n:].astype(np.float64)).all(), "wrote past the end of a row"
+
+
+@pytest.mark.parametrize("elem", Elem, ids=str)
+@pytest.mark.parametrize("name", MATRIX)
+def test_agrees_with_numpy_around_tile_edges(client, name, elem):
+    for shape in ((65, 65, 65), (127, 66, 129), (128, 128, 128), (97, 127, 200)):
+        check(client, PLANS[name], shape, elem)
+    check(client, PLANS[name], (66, 127, 80), elem, ("offset", "broadcast"), batch=(3,), pitch=7)
+
+
+@pytest.mark.parametrize(
+    "layouts", [("transposed", "offset"), ("offset", "transposed"), ("stepped", "reversed")]
+)
+@pytest.mark.parametrize("name", MATRIX)
+def test_reads_every_layout(client, name, layouts):
+    for shape in ((33, 65, 40), (64, 40, 64)):
+        check(client, PLANS[name], shape, Elem.F32, layouts, batch=(2,))
+
+
+@pytest.mark.parametrize("elem", [Elem.F32, Elem.BF16], ids=str)
+def test_a_large_transposed_lhs_is_packed_once(client, elem):
+    check(client, PLANS["cpu_gemm_packed"], (261, 150, 300), elem, ("transposed", "contiguous"), batch=(2,))
+    check(client, PLANS["split_k"], (261, 150, 300), elem, ("transposed", "contiguous"), batch=(2,))
+
+
+@pytest.mark.parametrize("elem", Elem, ids=str)
+@pytest.mark.parametrize("name", VECTOR)
+def test_vectors_agree_with_numpy(client, name, elem):
+    for rows, k in ((1, 1), (65, 130), (129, 1025)):
+        for shape in ((rows, 1, k), (1, rows, k)):
+            check(client, PLANS[name], shape, elem)
+    check(client, PLANS[name], (1, 70, 90), elem, ("contiguous", "broadcast"), batch=(2, 3), pitch=3)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "stepped", "reversed", "offset"])
+@pytest.mark.parametrize("name", VECTOR)
+def test_vectors_of_every_layout(client, name, layout):
+    for shape in ((67, 1, 133), (1, 67, 133)):
+        check(client, PLANS[name], shape, Elem.F32, (layout, layout), batch=(2,))
+
+
+@pytest.mark.parametrize("name", VECTOR)
+def test_vector_candidates_refuse_two_matrices(name):
+    function, params = PLANS[name]
+    with pytest.raises(UnsupportedError):
+        function(Problem.of(2, 2, 2), DeviceProfile("any"), **params)
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_smallest_products(client, name):
+    for shape in ((1, 1, 2), (2, 3, 1), (1, 5, 7), (5, 1, 7)):
+        if name == "split_k" and shape[2] == 1:
+            continue
+        check(client, PLANS[name], shape, Elem.F32)
+
+
+@pytest.mark.parametrize("out_elem", [Elem.F16, Elem.BF16])
+def test_short_types_round_to_nearest_even_and_keep_nan_and_infinity(client, out_elem):
+    numpy_type = NUMPY[out_elem]
+    values = np.array([1.0, 1 + 2**-9, 1 + 3 * 2**-9, np.nan, np.inf, -np.inf, 3e38, -0.0], np.float32)
+    values = np.concatenate([values, np.float32(1) + np.arange(24, dtype=np.float32) * 2**-13])
+    problem = replace(Problem.of(len(values), 32, 1), out=Operand.contiguous((len(values), 32), out_elem))
+    ones = np.ones((1, 32), np.float32)
+    with np.errstate(over="ignore"):
+        wanted = np.broadcast_to(values[:, None], (len(values), 32)).astype(numpy_type)
+    for planned in (PLANS["naive"], PLANS["cpu_gemm_packed"]):
+        out = np.zeros((len(values), 32), numpy_type)
+        function, params = planned
+        run(client, function(problem, client.profile, **params), values, ones, out)
+        np.testing.assert_array_equal(out.astype(np.float32), wanted.astype(np.float32))
+
+
+extents = st.integers(1, 130)
+QUIET = settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def cpu_tile(client: Client, pack_rhs: bool, lhs_from: str, rows: int = 4) -> cpu.CpuTile:
+    width = cpu.vector_floats(client.profile)
+    return cpu.CpuTile(width, 2, rows, 48, 2, pack_rhs, lhs_from)
+
+
+@QUIET
+@given(
+    shape=st.tuples(extents, extents, extents),
+    how=st.sampled_from([(True, "in_place"), (False, "in_place"), (True, "copied"), (True, "packed")]),
+    wide=st.integers(1, 2),
+    tall=st.integers(1, 9),
+    depth=st.integers(1, 48),
+)
+def test_cpu_blocks_of_any_size(client, shape, how, wide, tall, depth):
+    t = cpu_tile(client, *how)
+    blocks = cpu.CpuBlock(wide * t.panel, tall * t.rows, depth)
+    check(client, PLANS["cpu_gemm_packed"], shape, Elem.F32, tiles=t, blocks=blocks)
+
+
+@QUIET
+@given(shape=st.tuples(extents, extents, st.integers(2, 300)), slices=st.integers(2, 40))
+def test_any_number_of_slices(client, shape, slices):
+    shape = (64, 64, shape[2]) if client.profile.is_cpu else shape  # one bucket of extents: one program
+    check(client, PLANS["split_k"], shape, Elem.F32, slices=slices)
+
+
+@QUIET
+@given(
+    m=st.integers(1, 5000),
+    n=st.integers(1, 5000),
+    k=st.integers(1, 9000),
+    elem=st.sampled_from(list(Elem)),
+    cores=st.sampled_from([1, 2, 6, 16, 96]),
+    width=st.sampled_from([1, 4, 8, 16]),
+    local=st.sampled_from([32 << 10, 256 << 10, 2 << 20]),
+    flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_cpu_plans_cover_the_result_and_fit_the_device(m, n, k, elem, cores, width, local, flags):
+    packed, lhs_transposed, rhs_transposed = flags
+    profile = DeviceProfile("any", kind="cpu", compute_units=cores, vector_width_f32=width, local_bytes=local)
+    problem = Problem.of(m, n, k, elem, lhs_transposed=lhs_transposed, rhs_transposed=rhs_transposed)
+    t = cpu.tile(problem, profile, packed)
+    blocks = cpu.block(problem, profile, t)
+    assert t.local_bytes(8 if elem is Elem.F64 else 4) <= local
+    assert 1 <= blocks.depth <= t.depth
+    call = cpu.plan(problem, profile, packed=packed).calls[-1]
+    assert (call.global_size[0] - 1) * blocks.cols < n <= call.global_size[0] * blocks.cols
+    assert (call.global_size[1] - 1) * blocks.rows < m <= call.global_size[1] * blocks.rows
+
+
+def test_problems_of_one_bucket_share_their_programs():
+    profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
+    for name in ("cpu_gemm", "cpu_gemm_packed"):
+        function, params = PLANS[name]
+        one, other = (function(Problem.of(s, s, s), profile, **params).calls[0] for s in (768, 1024))
+        assert (one.source, one.options) == (other.source, other.options)
+
+
+def test_small_products_take_one_launch():
+    profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
+    for elem in Elem:
+        for flags in ({}, {"lhs_transposed": True}, {"rhs_transposed": True}):
+            problem = Problem.of(128, 128, 128, elem, **flags)
+            assert len(cpu.plan(problem, profile, packed=True).calls) == 1
+
+
+unit_tiles = st.builds(
+    unit.UnitTile,
+    tx=st.sampled_from([2, 8]),
+    ty=st.sampled_from([4, 8]),
+    rows=st.integers(1, 5),
+    cols=st.integers(1, 5),
+    depth=st.sampled_from([3, 8, 16]),
+)
+
+
+@pytest.mark.long
+@settings(parent=QUIET, max_examples=60)
+@given(
+    tiles=unit_tiles,
+    stages=st.sampled_from([1, 2]),
+    shape=st.tuples(extents, extents, extents),
+    elem=st.sampled_from(list(Elem)),
+    layouts=st.tuples(st.sampled_from(LAYOUTS[:5]), st.sampled_from(LAYOUTS)),
+)
+def test_unit_tiles_of_any_size(client, tiles, stages, shape, elem, layouts):
+    planned = (unit.plan, {"size": "max", "stages": stages})
+    check(client, planned, shape, elem, layouts, batch=(2,), tiles=tiles)
+
+
+@pytest.mark.long
+@settings(parent=QUIET, max_examples=60)
+@given(
+    rows=st.integers(1, 14),
+    vectors=st.integers(1, 3),
+    panels=st.integers(1, 4),
+    depth=st.integers(1, 80),
+    shape=st.tuples(extents, extents, extents),
+    elem=st.sampled_from(list(Elem)),
+    layouts=st.tuples(st.sampled_from(LAYOUTS[:5]), st.sampled_from(LAYOUTS)),
+)
+def test_cpu_tiles_of_any_size(client, rows, vectors, panels, depth, shape, elem, layouts):
+    width = cpu.vector_floats(client.profile) // (2 if elem is Elem.F64 else 1)
+    t = cpu.CpuTile(width, vectors, rows, depth, panels, True, "copied")
+    blocks = cpu.CpuBlock(panels * t.panel, 3 * rows, depth)
+    check(client, PLANS["cpu_gemm_packed"], shape, elem, layouts, batch=(2,), tiles=t, blocks=blocks)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("elem", Elem, ids=str)
+@pytest.mark.parametrize("name", tuple(PLANS))
+def test_sizes_up_to_1025(client, name, elem):
+    sizes = (1, 7, 16, 31, 33, 63, 127, 255, 257, 511, 513, 1023, 1024, 1025)
+    rng = np.random.default_rng(7)
+    for size in sizes:
+        m, n, k = (int(x) for x in rng.choice(sizes, 3))
+        shapes = [(size, 1, k), (1, size, k)] if name in VECTOR else [(size, n, k), (m, size, max(k, 2))]
+        for shape in shapes:
+            layouts = tuple(rng.choice(LAYOUTS[:5], 2))
+            if name != "split_k" or shape[2] > 1:
+                check(client, PLANS[name], shape, elem, layouts)
