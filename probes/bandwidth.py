@@ -71,12 +71,21 @@ def sweep_sets(profile: DeviceProfile, available_bytes: int | None = None) -> li
     return sizes
 
 
-def walks(profile: DeviceProfile, set_bytes: int) -> list[Walk]:
-    """The walks worth trying: the best of them is the bandwidth."""
+def arrays_of(access: str) -> int:
+    """How many arrays make up the working set."""
+    return 2 if access == "copy" else 1
+
+
+def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
+    """The walks worth trying: the best of them is the bandwidth.
+
+    On a GPU: as many groups as run at once, each with a long chunk; and, for sets large enough, a group
+    for every UNROLL rows of its work-items.
+    """
     if profile.is_cpu:
         return [Walk(64, 1, 8, profile.compute_units, rotate=False)]
     local = min(256, profile.max_work_group)
-    rows = max(1, set_bytes // (16 * local))
+    rows = max(1, set_bytes // arrays_of(access) // (16 * local))
     persistent = min(8 * profile.compute_units, rows)
     found = [Walk(16, local, 4, persistent, rotate=True)]
     if rows // 4 > persistent:
@@ -91,7 +100,7 @@ class Mover:
         self.client = client
         self.access = access
         self.walk = walk
-        arrays = 2 if access == "copy" else 1
+        arrays = arrays_of(access)
         vectors = set_bytes // arrays // walk.vector_bytes
         self.length = max(1, vectors // walk.groups)
         self.bytes_a_pass = self.length * walk.groups * walk.vector_bytes * arrays
@@ -144,7 +153,7 @@ class Moved:
 def probe_hot(client: Client, accesses: tuple[str, ...], set_bytes: int, method: Method) -> Moved:
     """The fastest of the accesses over one hot working set; all are tried, the fastest is measured."""
     with client.exclusive():
-        ways = [(access, walk) for access in accesses for walk in walks(client.profile, set_bytes)]
+        ways = [(access, walk) for access in accesses for walk in walks(client.profile, access, set_bytes)]
         start, mover, trials = _fastest(client, ways, set_bytes)
         measured = measure(mover.sample, method, start=start, most=MOST_PASSES)
     # a short try may have met a quieter machine than the long measurement: a roof is the best ever seen
@@ -177,8 +186,8 @@ def probe_cold(client: Client, access: str, set_bytes: int, method: Method) -> M
     profile = client.profile
     flush_bytes = working_set(profile, max(2 * profile.cache_bytes, 32 << 20))
     with client.exclusive():
-        flush = Mover(client, "write", flush_bytes, walks(profile, flush_bytes)[0])
-        mover = Mover(client, access, set_bytes, walks(profile, set_bytes)[-1])
+        flush = Mover(client, "write", flush_bytes, walks(profile, "write", flush_bytes)[0])
+        mover = Mover(client, access, set_bytes, walks(profile, access, set_bytes)[-1])
 
         def sample(_passes: int) -> float:
             flush.sample(1)

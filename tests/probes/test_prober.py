@@ -90,7 +90,7 @@ def test_the_default_budget_of_launches_is_never_passed(client: Client) -> None:
 
 def test_a_sample_moves_every_byte_it_counts(client: Client) -> None:
     """A probe that skipped part of its set would report a bandwidth that is too high."""
-    for walk in bandwidth.walks(client.profile, 1 << 18):
+    for walk in bandwidth.walks(client.profile, "copy", 1 << 18):
         mover = bandwidth.Mover(client, "copy", 1 << 18, walk)
         size = mover.bytes_a_pass // 2
         source = bytes(i * 7 % 251 for i in range(size))
@@ -248,14 +248,16 @@ def test_a_working_set_is_a_power_of_two_that_fits(
     assert size < 2 * max(wanted, bandwidth.LEAST_SET_BYTES)
 
 
-@given(profiles, st.integers(14, 34))
-def test_every_walk_covers_its_set(profile: DeviceProfile, log2_size: int) -> None:
-    size = 1 << log2_size
-    for walk in bandwidth.walks(profile, size):
+@given(profiles, st.sampled_from(bandwidth.ACCESSES), st.integers(14, 34))
+def test_every_walk_covers_its_set(profile: DeviceProfile, access: str, log2_size: int) -> None:
+    size = (1 << log2_size) // bandwidth.arrays_of(access)
+    for walk in bandwidth.walks(profile, access, 1 << log2_size):
         length = max(1, size // walk.vector_bytes // walk.groups)
         assert walk.local <= profile.max_work_group
         covered = length * walk.groups * walk.vector_bytes
         assert size * 0.5 <= covered <= size or covered <= walk.groups * walk.vector_bytes
+        if walk.rotate and walk.groups > 8 * profile.compute_units:
+            assert length % (walk.local * walk.unroll) == 0, "work left over for the slow end of the loop"
 
 
 @given(profiles, st.sampled_from(["f32", "f64"]))
