@@ -64,7 +64,8 @@ def run(client, problem: Problem, plan: LaunchPlan, lhs: np.ndarray, rhs: np.nda
     out_bytes = extent_of(problem.out) * size
     poison = np.full(out_bytes + GUARD_BYTES, SENTINEL, np.uint8)
     out = client.upload(poison)
-    prepare(client, plan).bind(client.upload(lhs), client.upload(rhs), out).enqueue()
+    operands = client.upload(lhs), client.upload(rhs)  # alive until the work is done
+    prepare(client, plan).bind(*operands, out).enqueue()
     client.sync()
     got = np.frombuffer(client.download(out, poison.size), np.uint8).copy()
     memory = got[:out_bytes].view({2: np.uint16, 4: np.float32}[size])
@@ -99,9 +100,9 @@ def check(client, problem: Problem, plan: LaunchPlan) -> None:
 
 def awkward(elem: Elem, precision: str = "full") -> Problem:
     """Odd offsets, padded rows, a batch with one operand shared, a result with wide rows."""
-    m, n, k = 75, 91, 83
+    m, n, k = 75, 91, 283
     return Problem(
-        Operand((2, 3, m, k), (m * 90 * 3, m * 90, 90, 1), elem, elem.size_bytes * 3),
+        Operand((2, 3, m, k), (m * 290 * 3, m * 290, 290, 1), elem, elem.size_bytes * 3),
         Operand((2, 3, k, n), (k * n, 0, n, 1), elem, elem.size_bytes),
         Operand((2, 3, m, n), (m * 96 * 3, m * 96, 96, 1), elem, elem.size_bytes * 5),
         precision,
@@ -142,7 +143,7 @@ def test_16_bit_products_of_awkward_operands(client, unit, variant):
 @pytest.mark.parametrize("variant", ["simple_tma", "simple_tma_multi_rows", "specialized_tma"])
 @pytest.mark.parametrize("orders", ORDERS)
 def test_f32_on_matrix_units(client, precision, variant, orders):
-    for m, n, k in [*SHAPES, (520, 300, 200)]:
+    for m, n, k in [*SHAPES, (520, 300, 200), (200, 300, 400)]:
         problem = Problem.of(
             m, n, k, Elem.F32, lhs_transposed=orders[0], rhs_transposed=orders[1], precision=precision
         )
@@ -157,7 +158,7 @@ def test_f32_on_matrix_units(client, precision, variant, orders):
 @pytest.mark.parametrize("precision", ["tf32", "full"])
 @pytest.mark.parametrize("variant", ["simple_tma", "simple_tma_multi_rows", "specialized_tma"])
 def test_f32_on_matrix_units_of_awkward_operands(client, precision, variant):
-    batched = Problem.of(300, 200, 100, Elem.F32, batch=5, precision=precision)
+    batched = Problem.of(300, 200, 300, Elem.F32, batch=5, precision=precision)
     for problem in (awkward(Elem.F32, precision), batched):
         try:
             plan = accelerated.plan(problem, client.profile, unit="mma", variant=variant)
@@ -204,7 +205,7 @@ def plain_f32(client, problem: Problem, lhs: np.ndarray, rhs: np.ndarray) -> np.
 )
 def test_split_products_treat_special_values_as_plain_f32(client, variant, special):
     """In both operands, in some rows and columns only, alone and in pairs; compared element by element."""
-    m, n, k = 200, 150, 192
+    m, n, k = 200, 150, 288
     problem = Problem.of(m, n, k, Elem.F32)
     rng = np.random.default_rng(5)
     lhs = rng.standard_normal((m, k), dtype=np.float32)

@@ -126,9 +126,9 @@ def test_the_variants_of_a_unit_are_different_programs():
         (Problem.of(64, 64, 64, Elem.F64), "mma", "simple_tma", "no matrix instruction for f64"),
         (Problem.of(64, 64, 64), "cmma", "simple_tma", "warp-group"),
         (Problem.of(64, 64, 64, precision="tf32"), "mma", "double_cyclic", "copy engine"),
-        (Problem.of(64, 64, 63), "mma", "specialized_tma", "64 <= k <= 65536"),
-        (Problem.of(64, 64, 65537), "mma", "specialized_tma", "64 <= k <= 65536"),
-        (Problem.of(64, 64, 64), "mma", "simple_tma", "no other form"),
+        (Problem.of(64, 64, 255), "mma", "specialized_tma", "256 <= k <= 65536"),
+        (Problem.of(64, 64, 65537), "mma", "specialized_tma", "256 <= k <= 65536"),
+        (Problem.of(64, 64, 256), "mma", "simple_tma", "no other form"),
     ],
 )
 def test_what_is_not_served_is_refused_before_compiling(problem, unit, variant, reason):

@@ -105,12 +105,12 @@ def test_only_tiles_with_unsafe_ranges_are_repaired(client, special):
 
 
 def test_high_and_low_part_are_the_value(client):
-    problem = Problem.of(40, 64, 128)
+    problem = Problem.of(40, 64, 256)
     plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma")
     lhs, rhs = random_operand(problem.lhs, 1), random_operand(problem.rhs, 2)
     buffers = buffers_of(client, plan, lhs, rhs, 16)
     launch(client, plan, buffers, ["prepare"])
-    low = np.frombuffer(client.download(buffers[Scratch(0)], 40 * 128 * 4), np.float32).reshape(40, 128)
+    low = np.frombuffer(client.download(buffers[Scratch(0)], 40 * 256 * 4), np.float32).reshape(40, 256)
     value = at_strides(lhs, problem.lhs)
     high = (value.astype(np.float64) - low).astype(np.float32)
     assert (high.view(np.uint32) & 0x1FFF == 0).all()

@@ -39,10 +39,19 @@ def tile_for(v: GemvView, piece: int, profile: DeviceProfile, products: int) -> 
     if v.mat_p == 1:
         return WideTile(32, 8, 8, 2)
     lanes = 8
-    while lanes > 2 and ceil_div(v.results, lanes * piece) * products < 0.9 * profile.compute_units:
+    while lanes > 2 and _groups(v, lanes * piece, products) < _enough(profile):
         lanes //= 2
-    planes = min(64 * piece // 4, profile.max_work_group // lanes)
-    return WideTile(lanes, planes, 16 if piece == 4 else 8)
+    # One group to a multiprocessor needs all its work-items; several share it better with fewer each.
+    planes = 128 if piece == 8 or _groups(v, lanes * piece, products) < 1.5 * profile.compute_units else 64
+    return WideTile(lanes, min(planes, profile.max_work_group // lanes), 16)
+
+
+def _groups(v: GemvView, share: int, products: int) -> int:
+    return ceil_div(v.results, share) * products
+
+
+def _enough(profile: DeviceProfile) -> float:
+    return 0.9 * profile.compute_units
 
 
 def usable(v: GemvView, problem: Problem, profile: DeviceProfile) -> bool:
@@ -67,7 +76,8 @@ def plan(
     v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, tile: WideTile | None = None
 ) -> LaunchPlan:
     """One launch; `usable` must hold."""
-    if tile is None and v.mat_p != 1 and profile.capability == HOPPER:
+    fills_device = _groups(v, BULK_WIDTH, walk.count) >= _enough(profile)
+    if tile is None and v.mat_p != 1 and profile.capability == HOPPER and fills_device:
         return _bulk_plan(v, problem, walk)
     piece = PIECE_BYTES // problem.elem.size_bytes
     along_results = v.mat_p != 1
