@@ -1,0 +1,352 @@
+"""rooftune on a CPU device against numpy's OpenBLAS, and against CLBlast on the same device.
+
+    python -m tests.benchmarks.cpu_peers [--device TEXT] [--blocks 7] [--json FILE] [SHAPE[:TYPE]...]
+
+Peers alternate in blocks, and each block is a fresh process that warms up, then times calls on the same
+operands, synchronised one by one: within one process the spinning threads of one library slow the others
+down. A block's figure is its median call, a ratio is the peer's figure by rooftune's of the same turn (above
+1, rooftune is faster), and what is printed is the median of the ratios with their range. rooftune is the
+tuned product, on operands that are on the device; the first block tunes, and is not counted. numpy chooses
+its threads and kernel itself. Decisions and compiled kernels are kept in a temporary folder.
+
+Further figures: a matrix times a vector against the probed read bandwidth, 64x64x64 called back to back
+against an empty kernel, and f16 and bf16 against our own f32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+SHAPES = (
+    "256 512 768 1000 1024 2048 4096x64x1024 64x4096x1024 128x128x8192 4096x4096x64 "
+    "1024:f64 1024:f16 1024:bf16 1024T 1024t"
+)
+TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
+WARM_UP_S = 0.3
+LEAST_CALLS = 5
+
+
+def operands(shape: str, elem: str) -> tuple[np.ndarray, np.ndarray]:
+    from rooftune.matmul.problem import Shape
+
+    parsed = Shape.parse(shape)
+    rng = np.random.default_rng(7)
+
+    def draw(rows: int, cols: int, transposed: bool) -> np.ndarray:
+        drawn = rng.random((cols, rows) if transposed else (rows, cols), np.float32)
+        if elem == "bf16":
+            stored: np.ndarray = (drawn.view(np.uint32) >> 16).astype(np.uint16)
+        else:
+            stored = drawn.astype(TYPES[elem])
+        return stored.T if transposed else stored
+
+    return draw(parsed.m, parsed.k, parsed.lhs_transposed), draw(parsed.k, parsed.n, parsed.rhs_transposed)
+
+
+def timed(call: Callable[[], object], seconds: float) -> dict[str, Any]:
+    """The median of single calls, after calls that are not counted."""
+    end = time.perf_counter() + WARM_UP_S
+    while time.perf_counter() < end:
+        call()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < LEAST_CALLS:
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return {"median_s": median(times), "min_s": min(times), "calls": len(times)}
+
+
+def numpy_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    from threadpoolctl import threadpool_info
+
+    a, b = operands(shape, elem)
+    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    result = timed(lambda: np.matmul(a, b, out=out), seconds)
+    blas = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    described = [
+        f"{x['internal_api']} {x['version']} {x.get('architecture')} x{x['num_threads']}" for x in blas
+    ]
+    return {**result, "what": ", ".join(described)}
+
+
+def on_device(shape: str, elem: str, device: str | None) -> tuple[Any, Any, Any, Any]:
+    """(client, lhs, rhs, out) as arrays on the device."""
+    import pyopencl.array as cl_array
+    import rooftune as rt
+
+    client = rt.Client(device)
+    a, b = operands(shape, elem)
+
+    def send(x: np.ndarray) -> Any:
+        stored = cl_array.to_device(client.queue, np.ascontiguousarray(x if x.flags.c_contiguous else x.T))
+        return stored if x.flags.c_contiguous else stored.T
+
+    out = cl_array.empty(client.queue, (a.shape[0], b.shape[1]), a.dtype)
+    return client, send(a), send(b), out
+
+
+def rooftune_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    import rooftune as rt
+
+    client, a, b, out = on_device(shape, elem, device)
+    dtype = "bf16" if elem == "bf16" else None
+
+    def call() -> None:
+        rt.matmul(a, b, out=out, dtype=dtype, client=client)
+        client.queue.finish()
+
+    call()
+    return {**timed(call, seconds), "what": winner(shape, elem, device)}
+
+
+def winner(shape: str, elem: str, device: str | None) -> str:
+    import rooftune as rt
+
+    record = rt.decisions([shape], dtype=elem, device=device)[-1]
+    names = [result["outcome"].get("Ok") for result in record["results"]]
+    return next(str(ok["name"]) for ok in names if ok and ok["index"] == record["fastest_index"])
+
+
+def clblast_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    library = ctypes.CDLL("libclblast.so.1")
+    client, a, b, out = on_device(shape, elem, device)
+    (m, k), n = a.shape, b.shape[1]
+    names = {"f32": ("CLBlastSgemm", ctypes.c_float), "f64": ("CLBlastDgemm", ctypes.c_double)}
+    name, scalar = names[elem]
+    size, handle = ctypes.c_size_t, ctypes.c_void_p
+    queue = handle(client.queue.int_ptr)
+
+    def side(x: Any) -> tuple[ctypes.c_int, Any, Any, Any]:
+        transposed = not x.flags.c_contiguous
+        pitch = x.shape[0] if transposed else x.shape[1]
+        return ctypes.c_int(112 if transposed else 111), handle(x.data.int_ptr), size(0), size(pitch)
+
+    (turn_a, *rest_a), (turn_b, *rest_b) = side(a), side(b)
+
+    def call() -> None:
+        status = getattr(library, name)(
+            ctypes.c_int(101), turn_a, turn_b, size(m), size(n), size(k), scalar(1), *rest_a, *rest_b,
+            scalar(0), handle(out.data.int_ptr), size(0), size(n), ctypes.byref(queue), None,
+        )  # fmt: skip
+        assert status == 0, f"CLBlast returned {status}"
+        client.queue.finish()
+
+    call()
+    return {**timed(call, seconds), "what": "CLBlast"}
+
+
+def overhead_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    """Calls enqueued back to back, against an empty kernel of the same global size."""
+    import pyopencl as cl
+    import rooftune as rt
+    from rooftune.matmul.candidates import CANDIDATES
+    from rooftune.matmul.problem import Elem, Shape
+
+    client, a, b, out = on_device(shape, elem, device)
+
+    def ours() -> None:
+        rt.matmul(a, b, out=out, client=client)
+
+    ours()
+    name = winner(shape, elem, device)
+    chosen = next(c for c in CANDIDATES if c.name == name)
+    call = chosen.plan(Shape.parse(shape).problem(Elem(elem)), client.profile).calls[0]
+    empty = client.kernel("__kernel void empty(int x) {}", "empty")
+    empty.set_args(np.int32(0))
+
+    def nothing() -> None:
+        cl.enqueue_nd_range_kernel(client.queue, empty, call.global_size, call.local_size)
+
+    def back_to_back(launch: Callable[[], None]) -> float:
+        per_call = []
+        for _ in range(30):
+            began = time.perf_counter()
+            for _ in range(200):
+                launch()
+            client.queue.finish()
+            per_call.append((time.perf_counter() - began) / 200)
+        return median(per_call[5:])
+
+    pairs = [(back_to_back(ours), back_to_back(nothing)) for _ in range(3)]
+    ours_s, empty_s = (median(pair[i] for pair in pairs) for i in (0, 1))
+    peak_ops = float(rt.probe("compute", dtype=elem, device=device)["probes"][0]["value"])
+    m, k, n = (*a.shape, b.shape[1])
+    arithmetic_s = m * n * (2 * k - 1) / peak_ops
+    return {"ours_s": ours_s, "empty_s": empty_s, "arithmetic_s": arithmetic_s, "what": name,
+            "global_size": list(call.global_size)}  # fmt: skip
+
+
+def vector_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    """A matrix times a vector, against the probed bandwidth of reading as much."""
+    import rooftune as rt
+
+    result = rooftune_block(shape, elem, seconds, device)
+    m, n, k = (int(x) for x in shape.split("x"))
+    matrix_bytes = 4 * (m * k + k * n + m * n)
+    probed = rt.probe("bandwidth", access="read", working_set_bytes=4 * m * n * k, device=device)
+    return {
+        **result,
+        "bytes_per_s": matrix_bytes / result["median_s"],
+        "probed": probed["probes"][0]["value"],
+    }
+
+
+BLOCKS = {
+    "rooftune": rooftune_block, "numpy": numpy_block, "clblast": clblast_block, "overhead": overhead_block,
+    "vector": vector_block,
+}  # fmt: skip
+
+
+def block(kind: str, shape: str, elem: str, seconds: float, device: str | None, home: Path) -> dict[str, Any]:
+    """One fresh process. Raises RuntimeError with what it said when it fails."""
+    command = [sys.executable, "-m", "tests.benchmarks.cpu_peers", "--child", kind, "--seconds", str(seconds)]
+    command += ["--device", device] if device is not None else []
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+    environment |= {"XDG_CACHE_HOME": str(home), "POCL_CACHE_DIR": str(home / "pocl")}
+    (home / "pocl").mkdir(exist_ok=True)
+    done = subprocess.run([*command, f"{shape}:{elem}"], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it died")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def compare(
+    shape: str, elem: str, peers: list[str], blocks: int, seconds: float, device: str | None, home: Path
+) -> dict[str, Any]:
+    block("rooftune", shape, elem, 0.0, device, home)  # tunes, compiles
+    turns: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("rooftune", *peers)}
+    for turn in range(blocks):
+        kinds = list(turns) if turn % 2 == 0 else list(reversed(turns))
+        for kind in kinds:
+            turns[kind].append(block(kind, shape, elem, seconds, device, home))
+    ours = [one["median_s"] for one in turns["rooftune"]]
+    row: dict[str, Any] = {
+        "shape": shape, "type": elem, "median_s": median(ours), "winner": turns["rooftune"][-1]["what"],
+    }  # fmt: skip
+    for peer in peers:
+        ratios = [one["median_s"] / own for one, own in zip(turns[peer], ours, strict=True)]
+        row[peer] = {
+            "median_s": median(one["median_s"] for one in turns[peer]), "ratio": median(ratios),
+            "least": min(ratios), "most": max(ratios), "what": turns[peer][-1]["what"],
+        }  # fmt: skip
+    return row
+
+
+def flops(shape: str) -> float:
+    from rooftune.matmul.problem import Shape
+
+    parsed = Shape.parse(shape)
+    return 2.0 * parsed.m * parsed.n * parsed.k
+
+
+def line(row: dict[str, Any], peers: list[str]) -> str:
+    work = flops(row["shape"])
+    text = f"{row['shape']:>14} {row['type']:>5} {work / row['median_s'] / 1e9:9.1f}"
+    for peer in peers:
+        one = row.get(peer)
+        text += (
+            f" {work / one['median_s'] / 1e9:9.1f} {one['ratio']:6.2f} ({one['least']:.2f}-{one['most']:.2f})"
+            if one
+            else f"{'-':>29}"
+        )
+    return f"{text}  {row['winner']}"
+
+
+def has_clblast() -> bool:
+    try:
+        ctypes.CDLL("libclblast.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def peers_of(elem: str, wanted: list[str]) -> list[str]:
+    served = {"numpy": ("f32", "f64", "f16"), "clblast": ("f32", "f64")}
+    return [peer for peer in wanted if elem in served[peer]]
+
+
+def parent(options: argparse.Namespace) -> None:
+    wanted = [peer for peer in options.peers.split(",") if peer != "clblast" or has_clblast()]
+    heading = f"{'shape':>14} {'type':>5} {'GFLOP/s':>9}"
+    print(
+        heading + "".join(f" {peer:>9} {'ratio (range)':>18}" for peer in wanted) + "  candidate", flush=True
+    )
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        for text in options.shapes:
+            shape, _, elem = text.partition(":")
+            elem = elem or "f32"
+            peers = peers_of(elem, wanted)
+            row = compare(shape, elem, peers, options.blocks, options.seconds, options.device, home)
+            rows.append(row)
+            print(line(row, wanted), flush=True)
+        overhead, vectors = None, []
+        if options.more:
+            overhead = block("overhead", "64", "f32", options.seconds, options.device, home)
+            for shape in ("8192x1x8192", "1x8192x8192"):
+                vectors.append(block("vector", shape, "f32", options.seconds, options.device, home))
+                say_vector(shape, vectors[-1])
+            say_overhead(overhead)
+    for kernel in sorted({row["numpy"]["what"] for row in rows if "numpy" in row}):
+        print(f"numpy: {kernel}")
+    if options.json:
+        found = {"blocks": options.blocks, "rows": rows, "overhead": overhead, "vectors": vectors}
+        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def say_vector(shape: str, found: dict[str, Any]) -> None:
+    share = found["bytes_per_s"] / found["probed"]
+    print(
+        f"{shape}: {found['bytes_per_s'] / 1e9:.1f} GB/s, {share:.2f} of the probed "
+        f"{found['probed'] / 1e9:.1f} GB/s of reading ({found['what']})"
+    )
+
+
+def say_overhead(found: dict[str, Any]) -> None:
+    allowed = 1.5 * found["empty_s"] + found["arithmetic_s"]
+    print(
+        f"64x64x64 back to back: {found['ours_s'] * 1e6:.2f} us a call, empty kernel "
+        f"{found['empty_s'] * 1e6:.2f} us, allowed {allowed * 1e6:.2f} us ({found['what']})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("shapes", nargs="*", default=SHAPES.split(), metavar="SHAPE[:TYPE]")
+    parser.add_argument("--device", help="index, or part of a name or platform")
+    parser.add_argument("--blocks", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of timed calls in a block")
+    parser.add_argument("--peers", default="numpy", help="of numpy, clblast, with a comma")
+    parser.add_argument(
+        "--more", action="store_true", help="also the further figures: vectors, launch overhead"
+    )
+    parser.add_argument("--json", help="file for the figures")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        shape, _, elem = options.shapes[0].partition(":")
+        print(json.dumps(BLOCKS[options.child](shape, elem or "f32", options.seconds, options.device)))
+    else:
+        parent(options)
+
+
+if __name__ == "__main__":
+    main()
