@@ -17,6 +17,7 @@ from .matmul.cost import compute_ops
 from .matmul.key import MatmulAutotuneKey
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import MatmulInputs
+from .proof.pool import Usage
 from .session import Session
 from .tuning.decision import Decision
 from .tuning.tuner import Source
@@ -29,7 +30,7 @@ class ShapeRun:
     """What happened to one shape. Times in seconds of wall clock, each call synchronised.
 
     `first` and `next` count launches by label and compilations: of the first call, and of the
-    `len(next_s)` calls after it.
+    `len(next_s)` calls after it. `proof` is what proof workers did for it, apart from those counts.
     """
 
     shape: Shape
@@ -41,6 +42,7 @@ class ShapeRun:
     next_s: tuple[float, ...] = ()
     first: Counts = field(default_factory=Counts)
     next: Counts = field(default_factory=Counts)
+    proof: Usage | None = None
     error: str | None = None
 
     @property
@@ -79,6 +81,7 @@ class ShapeRun:
             "launches": {"first": self.first.launches, "next": self.next.launches},
             "compiles": {"first": self.first.compiles, "next": self.next.compiles},
             "spent": _spent(decision) if self.source == "tuned" else None,
+            "proof": vars(self.proof) if self.proof else None,
             "error": self.error,
         }
 
@@ -170,6 +173,7 @@ def _measured(
     inputs = random_inputs(client, problem)
     client.sync()
     start = client.counters.snapshot()
+    proven = session.prover.usage
     began = time.perf_counter()
     outcome = session.decide(client, inputs)
     session.execute(client, inputs)
@@ -187,6 +191,7 @@ def _measured(
         next_s,
         first=_between(start, middle),
         next=client.counters.since(middle),
+        proof=session.prover.usage.since(proven),
     )
 
 

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import IO, Any
 
 from .trial import Outcome
@@ -63,12 +63,18 @@ class Ticket:
 
 @dataclass
 class Usage:
-    """What workers did for this process."""
+    """What workers did for this process: how many were started, their launches and compilations.
+
+    `wall_s` is how long this process waited for proofs, wherever they ran.
+    """
 
     workers: int = 0
     launches: int = 0
     compiles: int = 0
     wall_s: float = 0.0
+
+    def since(self, before: Usage) -> Usage:
+        return Usage(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 
 @dataclass(eq=False)

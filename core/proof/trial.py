@@ -23,6 +23,9 @@ from .suite import provable, suite
 GUARD_BYTES = 4096
 """Before and after every buffer's elements; a multiple of every alignment a kernel may count on."""
 
+ENTRY = "ProofEntry"
+"""Counts one run of a candidate that is being proven."""
+
 UNWRITTEN = 0xFF
 """Fills outputs, guards and gaps: NaN in every element type, and a NaN no arithmetic produces."""
 
@@ -188,6 +191,7 @@ class Trial:
             raise TooLarge(f"not run on the problem itself: {error}") from error
         prepared.bind(*buffers)
         prepared.enqueue()
+        client.counters.count_launch(ENTRY)
         client.sync()
         after = np.frombuffer(client.download(buffers[2], nbytes), np.uint8)
         if not self.small:
