@@ -1,7 +1,7 @@
 """Regret of the tuned choice against the exhaustive best, and what tuning cost against measuring everything.
 
     python -m tests.benchmarks.regret [--device TEXT] [--levels balanced,extensive] [--only TEXT]
-                                      [--rounds 9] [--budget 1.5] [--lock FILE] [--json FILE]
+                                      [--rounds 9] [--budget 1.5] [--jobs N] [--lock FILE] [--json FILE]
 
 For each case every supported candidate is compiled and sampled, interleaved, once a round; those that
 take ten times the best are left out after their first run. Then each level tunes the key afresh, nothing
@@ -14,7 +14,8 @@ The cost of a choice is the time to compile and first run each candidate it look
 exhaustive part, and the time it measured. The cost of everything is the same over all candidates. Probes
 and proofs count on neither side. `--lock` names a file that is held locked while a case is sampled (not while
 it is compiled), on a machine shared with others that take it too. Compiled programs are taken from no cache
-and left in none.
+and left in none; with `--jobs` (a GPU with dozens of slow compilations) all are compiled beforehand in so
+many processes and kept, and compiling counts on neither side.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import argparse
 import fcntl
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -37,8 +40,9 @@ from rooftune.config import Config, load_config
 from rooftune.device.binaries import BinaryCache
 from rooftune.device.client import Client
 from rooftune.errors import RooftuneError, UnsupportedError
+from rooftune.matmul.candidates import CANDIDATES
 from rooftune.matmul.problem import Elem, Shape
-from rooftune.matmul.tunables import MatmulInputs
+from rooftune.matmul.tunables import MatmulCandidates, MatmulInputs
 from rooftune.session import Session
 from rooftune.shapes_run import random_inputs
 from rooftune.tuning.decision import Decision
@@ -144,11 +148,17 @@ def main() -> None:
     levels = given.levels.split(",")
     sessions = {level: session_without_memory(level) for level in levels}
     results: list[Regret] = []
-    for case in CASES:
-        if given.only in case.label:
-            with fresh_client(given.device) as client:
-                results += _case(client, case, sessions, given)
-                _write(given.json, client, levels, results)
+    cases = [case for case in CASES if given.only in case.label]
+    if given.shard is not None:
+        _compile(Client(given.device), cases, *map(int, given.shard.split("/")))
+        return
+    if given.jobs:
+        _compile_in_processes(given.jobs)
+    kept = Client(given.device) if given.jobs else None
+    for case in cases:
+        with nullcontext(kept) if kept else fresh_client(given.device) as client:
+            results += _case(client, case, sessions, given)
+            _write(given.json, client, levels, results)
     for level, line in _summaries(levels, results).items():
         print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
 
@@ -176,6 +186,25 @@ def _summaries(levels: list[str], results: list[Regret]) -> dict[str, dict[str, 
     return {level: _summary([r for r in results if r.level == level]) for level in levels}
 
 
+def _compile_in_processes(jobs: int) -> None:
+    """Compiles all programs of all cases into the user's cache, in so many processes."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "tests.benchmarks.regret", *sys.argv[1:]]
+    running = [subprocess.Popen([*command, "--shard", f"{shard}/{jobs}"]) for shard in range(jobs)]
+    for process in running:
+        process.wait()
+    print(f"compiled in {time.perf_counter() - began:.1f} s", flush=True)
+
+
+def _compile(client: Client, cases: list[Case], shard: int, shards: int) -> None:
+    """Compiles every `shards`-th candidate for all cases."""
+    candidates = MatmulCandidates(client)
+    for index, case in product(range(shard, len(CANDIDATES), shards), cases):
+        problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
+        with suppress(UnsupportedError, RooftuneError):
+            candidates.prepared(CANDIDATES[index], problem)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -186,6 +215,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9, help="samples of each candidate")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of sampling a case, about")
     parser.add_argument("--lock", type=Path, help="a file to hold locked while a case is sampled")
+    parser.add_argument("--jobs", type=int, default=0, help="compile everything first, in so many processes")
+    parser.add_argument("--shard", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="where to write all results")
     return parser.parse_args()
 

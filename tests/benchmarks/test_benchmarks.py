@@ -1,0 +1,66 @@
+"""What the benchmarks compute from measurements, on numbers written by hand; nothing is timed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from rooftune.device.profile import DeviceProfile
+from rooftune.matmul.problem import Elem, Shape
+from rooftune.tuning.decision import Decision, Evidence
+
+from .peers import _source, cpu_variants
+from .regret import CASES, Regret, _cause, _half_spread, _summary
+from .stability import Stability
+
+
+def regret(value: float, cause: str = "", cost_s: float = 1.0) -> Regret:
+    return Regret("64 f32", "balanced", "a", "b", value, 1.0, value, 0.0, cause, 2, cost_s, 10.0)
+
+
+def decision(outcome: str, *, short_circuit: bool = False, samples: tuple[float, ...] = (1.0,)) -> Decision:
+    winner = Evidence(0, "a", "", "measured", (1.0,))
+    other = Evidence(1, "b", "", outcome, samples, reason="an earlier round had a winner")  # type: ignore[arg-type]
+    return Decision({}, 0, (winner, other), short_circuit=short_circuit)
+
+
+def test_at_least_forty_cases_each_once():
+    assert len(CASES) >= 40 and len({case.label for case in CASES}) == len(CASES)
+
+
+def test_the_summary_has_the_geometric_mean_the_worst_and_the_cost():
+    summary = _summary([regret(1.0), regret(1.21, "noise", cost_s=3.0)])
+    assert summary["geometric_mean"] == pytest.approx(math.sqrt(1.21), abs=1e-4)
+    assert (summary["worst"], summary["above_1.02"]) == (1.21, 1)
+    assert summary["causes"] == {"noise": 1}
+    assert summary["cost_share"] == pytest.approx(0.2) and summary["mean_cost_share"] == pytest.approx(0.2)
+
+
+def test_regret_is_put_down_to_its_cause():
+    assert _cause(decision("measured"), 1, 1.01) == ""
+    assert _cause(decision("measured"), 1, 1.2) == "noise"
+    assert _cause(decision("dropped"), 1, 1.2) == "dropped"
+    assert _cause(decision("measured", short_circuit=True), 1, 1.2) == "short circuit"
+    assert "earlier round" in _cause(decision("skipped", samples=()), 1, 1.2)
+
+
+def test_half_the_distance_of_the_quartiles():
+    assert _half_spread([1.0, 1.0, 1.1, 1.2, 1.2, 1.3, 1.4, 9.0]) == pytest.approx(0.1)
+
+
+def test_winners_as_good_as_the_usual_one_agree_with_it():
+    steady = Stability("64", False, {"a": 7, "b": 3}, {"a": 1.0, "b": 1.02}, 0, 0.1)
+    assert steady.agree == 1.0
+    assert Stability("64", False, {"a": 7, "b": 3}, {"a": 1.0, "b": 1.03}, 0, 0.1).agree == 0.7
+
+
+class Device:
+    profile = DeviceProfile("by hand", kind="cpu", compute_units=2, local_bytes=1 << 20, vector_width_f32=16)
+
+
+def test_variants_of_the_cpu_kernel_are_programs_with_their_block_fixed():
+    variants = cpu_variants(Device(), Shape.parse("512").problem(Elem.F32))  # type: ignore[arg-type]
+    assert len({tuple(params.values()) for params, _ in variants}) == len(variants) > 20
+    source = _source(variants[0][1])
+    assert "#define KC" in source and "int col_ignored" in source
+    assert "int col_block = " in source
