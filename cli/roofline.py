@@ -44,8 +44,11 @@ def roofline(
     parsed = [Shape.parse(text) for text in shapes or ()]
     settings = common.settings(precision)
 
+    from rooftune.probes.plot_files import check_possible, write_html, write_png
     from rooftune.session import Session
 
+    files = [path for path in (png, html) if path is not None]
+    check_possible(files)
     with status_line() as status:
         session = Session(settings, json_stdout=common.json, warn=status.above(warn))
         client = session.client(common.device)
@@ -62,14 +65,11 @@ def roofline(
         session.close("roofline")
     for shape in missing:
         warn(f"no decision is stored for {shape} {elem}; `tune shapes {shape}` makes one")
-    written = [str(path) for path in (png, html) if path is not None]
-    if png is not None or html is not None:
-        from rooftune.probes.plot_files import write_html, write_png
-
-        if png is not None:
-            write_png(found, png)
-        if html is not None:
-            write_html(found, html)
+    if png is not None:
+        write_png(found, png)
+    if html is not None:
+        write_html(found, html)
+    written = [str(path) for path in files]
     if common.json:
         emit("roofline", {**found.to_json(), "missing": missing, "files": written})
         return

@@ -26,6 +26,23 @@ from .roofline import Point, Roofline
 
 _POINT_COLOURS = {"f32": "#c1440e", "f64": "#5b2a86", "f16": "#0b6e4f", "bf16": "#1f5fa8"}
 _LINE = "#444444"
+_FOLDER_HINT = "Name a file in a folder that exists and that you can write to."
+
+
+def check_possible(paths: Sequence[Path]) -> None:
+    """Before anything is measured: WorkError without matplotlib, UsageError for a folder that is not there."""
+    if paths:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as error:
+            raise _no_matplotlib() from error
+    for path in paths:
+        if not path.parent.is_dir():
+            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}", hint=_FOLDER_HINT)
+
+
+def _no_matplotlib() -> WorkError:
+    return WorkError("drawing into a file needs matplotlib", hint="pip install 'rooftune[plot]'")
 
 
 def write_png(roofline: Roofline, path: Path) -> None:
@@ -43,8 +60,7 @@ def _written(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        hint = "Name a file in a folder you can write to."
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=_FOLDER_HINT) from error
 
 
 def _rendered(roofline: Roofline, kind: str) -> bytes:
@@ -53,8 +69,7 @@ def _rendered(roofline: Roofline, kind: str) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        hint = "pip install 'rooftune[plot]'"
-        raise WorkError("drawing into a file needs matplotlib", hint=hint) from error
+        raise _no_matplotlib() from error
     with rc_context({"svg.hashsalt": "rooftune", "svg.fonttype": "none", "font.size": 10}):
         listed = len(roofline.points)
         columns = 1 if listed <= 30 else 2

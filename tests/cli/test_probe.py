@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.errors import MeasurementError, UsageError
+from rooftune.probes import prober as probers
 from rooftune.probes.prober import Prober
 from rooftune.probes.report import parse_size
 
 from .test_schema import fits
+
+
+@pytest.fixture(autouse=True)
+def quick_probes_in_a_store_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUBECL_ENVIRONMENT", f"probe-{tmp_path.name}")
+    monkeypatch.setattr(probers, "Method", lambda: probers.QUICK)
 
 
 def test_a_probe_is_measured_once_and_then_comes_from_the_store(tune):

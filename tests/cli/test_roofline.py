@@ -12,7 +12,8 @@ from .test_schema import fits
 
 
 @pytest.fixture(autouse=True)
-def short_sweep(monkeypatch):
+def short_sweep_in_a_store_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUBECL_ENVIRONMENT", f"roofline-{tmp_path.name}")
     sets = [1 << 14, 1 << 18, 1 << 22]
     for module in (bandwidth, report):
         monkeypatch.setattr(module, "sweep_sets", lambda *_: sets)
