@@ -30,7 +30,7 @@ _FOLDER_HINT = "Name a file in a folder that exists and that you can write to."
 
 
 def check_possible(paths: Sequence[Path]) -> None:
-    """Before anything is measured: WorkError without matplotlib, UsageError for a folder that is not there."""
+    """Before anything is measured: WorkError without matplotlib, UsageError for a folder that is missing."""
     if paths:
         try:
             import matplotlib  # noqa: F401
