@@ -72,9 +72,13 @@ class CpuBlock:
     depth: int
 
 
-def vector_floats(profile: DeviceProfile) -> int:
-    """Floats in the device's widest vector, from 4 to 16."""
-    return min(16, max(4, lower_pow2(profile.vector_width_f32)))
+def vector_floats(profile: DeviceProfile, *, cautious: bool = False) -> int:
+    """Floats in the device's widest vector, from 4 to 16.
+
+    PoCL 3.0-rc2's compiler stops the process on some kernels of 16 floats: there `cautious` takes 8.
+    """
+    floats = min(16, max(4, lower_pow2(profile.vector_width_f32)))
+    return min(8, floats) if cautious and profile.driver.startswith("3.0-rc") else floats
 
 
 def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
@@ -85,10 +89,10 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     """
     m, n, k = (upper_pow2(extent) for extent in (problem.m, problem.n, problem.k))
     size = accumulator_bytes(problem)
-    floats = vector_floats(profile)
+    floats = vector_floats(profile, cautious=not packed)
     width = max(2, floats * 4 // size)
     vectors = 2 if n > width else 1
-    rows = min(m, 8 if floats == 16 else 4)
+    rows = min(m, 8 if floats == 16 else 6)
     pack = packed or not rhs_in_place(problem)
     lhs_from = lhs_source(problem, m * n * k)
     depth = min(k, MAX_DEPTH)

@@ -42,22 +42,27 @@
 #define COPIED_PANELS 1
 #endif
 
-/* One panel: columns col .. col + NR of rhs, elements k0 .. k0 + kc of the summed axis, to panel[p][NR]. */
+#if PACK_RHS && defined(RHS_COL_1)
+/* `count` full panels from column col on, elements k0 .. k0 + kc of the summed axis, to panel[p][NR] each: row
+ * by row, since the rows of a large rhs lie on different pages. */
+inline void copy_full_panels(__global const in_t *rhs, long rhs_row_arg, int k0, int kc, int col, int count,
+                             __local acc_t *panels)
+{
+    __global const in_t *from = rhs + k0 * rhs_row + col;
+    for (int p = 0; p < kc; p++) {
+        for (int c = 0; c < count; c++)
+#pragma unroll
+            for (int j = 0; j < NV; j++)
+                STORE_LOCAL(LOADV(from, c * NR + j * VW), panels, (c * kc + p) * NR + j * VW);
+        from += rhs_row;
+    }
+}
+#endif
+
+/* One panel, in any order of rhs, past the last column filled with zeros. */
 inline void copy_panel(__global const in_t *rhs, long rhs_row_arg, long rhs_col_arg, int k0, int kc, int col,
                        int n, __local acc_t *panel)
 {
-#ifdef RHS_COL_1
-    if (col + NR <= n) {
-        __global const in_t *from = rhs + k0 * rhs_row + col;
-        for (int p = 0; p < kc; p++) {
-#pragma unroll
-            for (int j = 0; j < NV; j++)
-                STORE_LOCAL(LOADV(from, j * VW), panel, p * NR + j * VW);
-            from += rhs_row;
-        }
-        return;
-    }
-#endif
     int columns = min(NR, n - col);
     for (int p0 = 0; p0 < kc; p0 += 16) { /* few panel rows at a time: they stay in the level 1 cache */
         int p_end = min(kc, p0 + 16);
@@ -192,8 +197,14 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
         bool first = k0 == k_begin;
         bool last = !SPLIT && k0 + depth_block >= k_end;
 #if PACK_RHS
-        for (int col = col_begin; col < col_end; col += NR)
-            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col, n, panels + (col - col_begin) * kc);
+        int col_copy = col_begin;
+#ifdef RHS_COL_1
+        int full = (col_end - col_begin) / NR;
+        copy_full_panels(rhs, rhs_row_arg, k0, kc, col_begin, full, panels);
+        col_copy += full * NR;
+#endif
+        for (; col_copy < col_end; col_copy += NR)
+            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_copy, n, panels + (col_copy - col_begin) * kc);
 #else
         if ((col_end - col_begin) % NR)
             copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_end - (col_end - col_begin) % NR, n, panels);
