@@ -21,17 +21,25 @@ LABEL = "MemoryThroughput"
 ACCESSES = ("read", "write", "copy")
 LEAST_SET_BYTES = 16 * 1024
 MOST_PASSES = 1 << 24
+LAUNCH_A_PASS_BYTES = 1 << 30
+"""From this set on a pass lasts long enough for a launch of its own."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """How the work-groups share a working set: vector width in bytes, launch size, who reads what next."""
+    """How the work-groups share a working set: vector width in bytes, launch size, who reads what next.
+
+    Several passes may share a launch only if all groups run at once (`resident`): else the groups that
+    run first take their next passes while the rest of the set is untouched, and read one another's
+    chunks from the cache, faster than the set as a whole can be read.
+    """
 
     vector_bytes: int
     local: int
     unroll: int
     groups: int
     rotate: bool
+    resident: bool = True
 
 
 def power_of_two(nbytes: int) -> int:
@@ -79,8 +87,8 @@ def arrays_of(access: str) -> int:
 def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
     """The walks worth trying: the best of them is the bandwidth.
 
-    On a GPU: as many groups as run at once, each with a long chunk; and, for sets large enough, a group
-    for every UNROLL rows of its work-items.
+    On a GPU: as many groups as run at once, each with a long chunk; and, for sets so large that a launch
+    a pass costs nothing, a group for every 64 rows of its work-items.
     """
     if profile.is_cpu:
         return [Walk(64, 1, 8, profile.compute_units, rotate=False)]
@@ -88,8 +96,8 @@ def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
     rows = max(1, set_bytes // arrays_of(access) // (16 * local))
     persistent = min(8 * profile.compute_units, rows)
     found = [Walk(16, local, 4, persistent, rotate=True)]
-    if rows // 4 > persistent:
-        found.append(Walk(16, local, 4, rows // 4, rotate=True))
+    if set_bytes >= LAUNCH_A_PASS_BYTES and rows // 64 > persistent:
+        found.append(Walk(16, local, 4, rows // 64, rotate=False, resident=False))
     return found
 
 
@@ -126,6 +134,9 @@ class Mover:
     def sample(self, passes: int) -> float:
         """Device seconds of so many passes."""
         buffers = [self.data[0], self.out] if self.out is not None else self.data
+        if not self.walk.resident:
+            self.kernel.set_args(*buffers, *self._walk_args(1))
+            return self.client.sample(self._run, passes) * passes
         self.kernel.set_args(*buffers, *self._walk_args(passes))
         return self.client.sample(self._run, 1)
 

@@ -256,7 +256,7 @@ def test_every_walk_covers_its_set(profile: DeviceProfile, access: str, log2_siz
         assert walk.local <= profile.max_work_group
         covered = length * walk.groups * walk.vector_bytes
         assert size * 0.5 <= covered <= size or covered <= walk.groups * walk.vector_bytes
-        if walk.rotate and walk.groups > 8 * profile.compute_units:
+        if not walk.resident:
             assert length % (walk.local * walk.unroll) == 0, "work left over for the slow end of the loop"
 
 
