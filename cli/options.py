@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -83,9 +83,8 @@ def common(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     chosen = names or tuple(COMMON_OPTIONS)
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        hints = get_type_hints(command, include_extras=True)
-        _, *own = inspect.signature(command).parameters.values()
-        own = [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        own = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own]
         shared = [
             inspect.Parameter(
                 f"common_{name}",
