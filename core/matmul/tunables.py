@@ -112,7 +112,9 @@ class MatmulCandidates:
 
     def floor_s(self, name: str, inputs: MatmulInputs, bounds: Bounds | None) -> float | None:
         """Seconds a candidate certainly needs; None where unknown, also for one that refuses the problem."""
-        candidate = next(candidate for candidate in CANDIDATES if candidate.name == name)
+        candidate = next((candidate for candidate in CANDIDATES if candidate.name == name), None)
+        if candidate is None:  # one that was added to the set
+            return None
         try:
             return floor_s(candidate.plan(inputs.problem, self.client.profile), bounds)
         except UnsupportedError:
