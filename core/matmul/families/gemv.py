@@ -11,7 +11,7 @@ from ...errors import UnsupportedError
 from ..launch import Arg, KernelCall, LaunchPlan, Slot
 from ..problem import BatchWalk, Problem
 from . import gemv_wide
-from .common import ceil_div, check, defines, kernel_text, lower_pow2, type_options
+from .common import ceil_div, check, defines, kernel_text, lower_pow2, type_options, upper_pow2
 
 TEXTS = ("prelude.cl", "gemv.cl")
 KERNELS = (*TEXTS, *gemv_wide.KERNELS)
@@ -78,8 +78,8 @@ def parallel_tile(v: GemvView, problem: Problem, profile: DeviceProfile) -> Gemv
     """Lanes along the summed axis: 32 on a GPU, a single one with wide vectors on a CPU."""
     contiguous = v.mat_p == 1
     if profile.is_cpu:
-        width = min(profile_width(profile), lower_pow2(problem.k)) if contiguous else 1
-        return GemvTile(width, 1, 1, min(4, lower_pow2(v.results)))
+        width = min(profile_width(profile), surely(problem.k)) if contiguous else 1
+        return GemvTile(width, 1, 1, min(4, surely(v.results)))
     width = 4 if contiguous and problem.k >= 256 else 1
     return GemvTile(width, 32, max(1, min(4, profile.max_work_group // 32)), 1)
 
@@ -88,12 +88,17 @@ def perpendicular_tile(v: GemvView, problem: Problem, profile: DeviceProfile) ->
     """Each work-item keeps its own results; planes cut the summed axis where results alone are too few."""
     contiguous = v.mat_i == 1
     if profile.is_cpu:
-        width = min(profile_width(profile), lower_pow2(v.results)) if contiguous else 1
-        share = ceil_div(v.results * problem.batch, 4 * profile.compute_units * width)
+        width = min(profile_width(profile), surely(v.results)) if contiguous else 1
+        share = surely(v.results) * lower_pow2(problem.batch) // (2 * profile.compute_units * width)
         return GemvTile(width, 1, 1, min(64, lower_pow2(max(share, 1))))
     width = 1
     planes = max(1, min(8, profile.max_work_group // 32))
     return GemvTile(width, 32, planes, 1)
+
+
+def surely(extent: int) -> int:
+    """A power of two that no extent of this one's bucket is below: problems of one key share a program."""
+    return max(1, upper_pow2(extent) // 2)
 
 
 def profile_width(profile: DeviceProfile) -> int:
