@@ -79,7 +79,7 @@ def parallel_tile(v: GemvView, problem: Problem, profile: DeviceProfile) -> Gemv
     contiguous = v.mat_p == 1
     if profile.is_cpu:
         width = min(profile_width(profile), surely(problem.k)) if contiguous else 1
-        return GemvTile(width, 1, 1, min(4, surely(v.results)))
+        return GemvTile(width, 1, 1, min(8, surely(v.results)))
     width = 4 if contiguous and problem.k >= 256 else 1
     return GemvTile(width, 32, max(1, min(4, profile.max_work_group // 32)), 1)
 
@@ -90,7 +90,7 @@ def perpendicular_tile(v: GemvView, problem: Problem, profile: DeviceProfile) ->
     if profile.is_cpu:
         width = min(profile_width(profile), surely(v.results)) if contiguous else 1
         share = surely(v.results) * lower_pow2(problem.batch) // (2 * profile.compute_units * width)
-        return GemvTile(width, 1, 1, min(64, lower_pow2(max(share, 1))))
+        return GemvTile(width, 1, 1, min(128, lower_pow2(max(share, 1))), step=8)
     width = 1
     planes = max(1, min(8, profile.max_work_group // 32))
     return GemvTile(width, 32, planes, 1)
