@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,6 +22,7 @@ from .errors import UsageError
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.hot import HotPath
 from .matmul.hot_numpy import NumpyHotPath
+from .matmul.nvidia.detect import detect_units
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import ENTRY, MatmulCandidates, MatmulInputs
 from .proof.prover import Prover
@@ -88,7 +90,7 @@ class Session:
         """The client of a device (default: the preferred one), opened once. Raises DeviceError."""
         with self._lock:
             if device not in self._clients:
-                self._clients[device] = Client(device)
+                self._clients[device] = _with_working_units(Client(device))
             return self._clients[device]
 
     def client_for(self, queue: cl.CommandQueue | None = None, context: cl.Context | None = None) -> Client:
@@ -100,7 +102,8 @@ class Session:
         with self._lock:
             known = next((c for c in self._clients.values() if c.context == context), None)
             if known is None:
-                known = self._clients[context.int_ptr] = Client(context=context, queue=queue)
+                known = _with_working_units(Client(context=context, queue=queue))
+                self._clients[context.int_ptr] = known
             return known
 
     def problem(
@@ -240,6 +243,12 @@ class Session:
             warn=self.warn,
             progress=progress,
         )
+
+
+def _with_working_units(client: Client) -> Client:
+    """The client, its profile naming only those units that a trial build bears out."""
+    client.profile = replace(client.profile, units=detect_units(client))
+    return client
 
 
 def _sinks(config: DecisionsConfig, json_stdout: bool) -> list[Callable[[dict[str, Any]], object]]:

@@ -126,6 +126,7 @@ def tune_shapes(
     """
     if batch < 1 or repeat < 0:
         raise UsageError(f"batch is {batch} and repeat {repeat}; batch must be at least 1, repeat at least 0")
+    session.tunables(client)  # once per device, not part of any shape
     runs = []
     for shape in shapes:
         problem = session.problem(shape, elem, batch, precision)

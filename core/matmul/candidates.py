@@ -65,7 +65,7 @@ class Candidate:
     def digest(self) -> str:
         """Changes whenever the code may: hash of name, version, params, and the family's texts."""
         params = json.dumps(dict(self.params), sort_keys=True, default=str)
-        return separated_hash(self.name, self.version, params, *_family_texts(self.family))
+        return separated_hash(self.name, self.version, params, _family_hash(self.family))
 
     def tunable(
         self, fn: Callable[[Any], Any], profile: DeviceProfile, groups: Mapping[str, TuneGroup], **more: Any
@@ -97,6 +97,10 @@ def _family(name: str) -> ModuleType:
 
 
 @lru_cache
+def _family_hash(name: str) -> str:
+    return separated_hash(*_family_texts(name))
+
+
 def _family_texts(name: str) -> tuple[str, ...]:
     """What the family's code is made of: the modules that plan its launches, and its kernels' text."""
     try:

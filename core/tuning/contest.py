@@ -291,14 +291,6 @@ class Contest:
         tunable = self.tunables[index]
         return Evidence(index, tunable.name, tunable.digest, outcome, reason=reason)
 
-    def why_untried(self, index: int) -> str:
-        planned = any(
-            entry.index == index
-            for entries in make_plan(self.tunables.tunables, self.key)
-            for entry in entries
-        )
-        return "an earlier round had a winner" if planned else "not meant for this key"
-
     def report_defects(self) -> None:
         """A median below the roofline means that a peak was probed too low: said, never corrected here."""
         shares: dict[str, float] = {}
@@ -317,8 +309,14 @@ class Contest:
             )
 
     def decision(self, index: int, bad: str = "") -> Decision:
+        plan = make_plan(self.tunables.tunables, self.key)
+        planned = {entry.index for entries in plan for entry in entries}
         unknown = [
-            self.blank(other, "skipped", self.why_untried(other))
+            self.blank(
+                other,
+                "skipped",
+                "an earlier round had a winner" if other in planned else "not meant for this key",
+            )
             for other in range(len(self.tunables))
             if other not in self.evidence
         ]
