@@ -52,8 +52,11 @@ def tune(given: argparse.Namespace, home: Path, mode: str) -> dict[str, Any]:
     """One process; seconds of its first calls without their probing, of its proofs, and of all of it."""
     (home / "cubecl.toml").write_text(f'[proof]\nmode = "{mode}"\n[environment]\npath = "local"\n')
     environment = {
-        **os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache"),
-        "POCL_CACHE_DIR": str(home / "pocl"), "CUDA_CACHE_PATH": str(home / "nv"),
+        **os.environ,
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "POCL_CACHE_DIR": str(home / "pocl"),
+        "CUDA_CACHE_PATH": str(home / "nv"),
     }
     command = [sys.executable, "-m", "rooftune.cli", "shapes", *given.shapes, "--repeat", "5", "--json"]
     command += ["--device", given.device] if given.device else []

@@ -146,7 +146,6 @@ CASES = (
 def main() -> None:
     given = _arguments()
     levels = given.levels.split(",")
-    sessions = {level: session_without_memory(level) for level in levels}
     results: list[Regret] = []
     cases = [case for case in CASES if given.only in case.label]
     if given.shard is not None:
@@ -157,7 +156,7 @@ def main() -> None:
     kept = Client(given.device) if given.jobs else None
     for case in cases:
         with nullcontext(kept) if kept else fresh_client(given.device) as client:
-            results += _case(client, case, sessions, given)
+            results += _case(client, case, levels, given)
             _write(given.json, client, levels, results)
     for level, line in _summaries(levels, results).items():
         print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
@@ -244,11 +243,10 @@ def session_without_memory(level: str) -> Session:
     )
 
 
-def _case(
-    client: Client, case: Case, sessions: dict[str, Session], given: argparse.Namespace
-) -> list[Regret]:
+def _case(client: Client, case: Case, levels: list[str], given: argparse.Namespace) -> list[Regret]:
     problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
     inputs = random_inputs(client, problem)
+    sessions = {level: session_without_memory(level) for level in levels}
     everything = first_results(client, next(iter(sessions.values())).tunables(client), inputs)
     found: list[Regret] = []
     with locked(given.lock):
@@ -257,12 +255,12 @@ def _case(
         for level, session in sessions.items():
             tunables = session.tunables(client)
             try:
-                decision = session.decide(client, inputs).decision
+                outcome = session.decide(client, inputs)
             except RooftuneError as error:
                 print(f"{case.label} {level}: {error}", file=sys.stderr)
                 continue
-            session.tuner.forget(client, tunables, inputs)
-            found.append(_compare(client, tunables, inputs, case, level, decision, everything))
+            assert outcome.source == "tuned", outcome.source
+            found.append(_compare(client, tunables, inputs, case, level, outcome.decision, everything))
     for regret in found:
         _show(regret)
     return found

@@ -24,7 +24,6 @@ from statistics import median
 
 from rooftune.device.client import Client
 from rooftune.matmul.problem import Elem, Shape
-from rooftune.session import Session
 from rooftune.shapes_run import random_inputs
 from rooftune.tuning.decision import Decision
 
@@ -58,13 +57,12 @@ class Stability:
 def main() -> int:
     given = _arguments()
     client = Client(given.device)
-    session = session_without_memory(given.level)
     shapes = given.shapes or (CPU_SHAPES if client.profile.is_cpu else GPU_SHAPES)
     results = []
     for busy in (False, True) if given.busy else (False,):
         with _one_core_busy(busy):
             for shape in shapes.split(","):
-                results.append(_stability(client, session, shape, given.runs, busy))
+                results.append(_stability(client, shape, given, busy))
                 _show(results[-1])
     if given.json:
         rows = [{**asdict(result), "agree": result.agree} for result in results]
@@ -102,14 +100,16 @@ def _one_core_busy(busy: bool) -> Iterator[None]:
         other.wait()
 
 
-def _stability(client: Client, session: Session, text: str, runs: int, busy: bool) -> Stability:
+def _stability(client: Client, text: str, given: argparse.Namespace, busy: bool) -> Stability:
     inputs = random_inputs(client, Shape.parse(text).problem(Elem.F32))
-    tunables = session.tunables(client)
-    session.bounds(client, inputs)
     decisions: list[Decision] = []
-    for _ in range(runs):
-        decisions.append(session.decide(client, inputs).decision)
-        session.tuner.forget(client, tunables, inputs)
+    for _ in range(given.runs):
+        session = session_without_memory(given.level)  # a new one: what a session decided it remembers
+        session.bounds(client, inputs)
+        outcome = session.decide(client, inputs)
+        assert outcome.source == "tuned", outcome.source
+        decisions.append(outcome.decision)
+    tunables = session.tunables(client)
     wins = Counter(decision.index for decision in decisions)
     usual = wins.most_common(1)[0][0]
     ratios = {usual: 1.0}
