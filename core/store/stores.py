@@ -116,6 +116,21 @@ class DecisionStore:
         entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
         return entry is not None and self._database.delete([entry]) > 0
 
+    def proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
+        """Whether the imported decision that stands there now was proven on this machine before."""
+        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
+        mark = self._database.get(imports_namespace(device_id), entry.id) if entry else None
+        return entry is not None and mark is not None and mark.value == to_text(entry.digest)
+
+    def set_proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> None:
+        """Remember that the imported decision that stands there now was proven on this machine.
+
+        The mark is kept apart from the decision, so that it never travels with it.
+        """
+        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
+        if entry is not None:
+            self._database.put(Entry(imports_namespace(device_id), entry.id, "", to_text(entry.digest)))
+
     def claim(
         self,
         tuner: str,
@@ -256,6 +271,10 @@ def probes_namespace(device_id: str, probe_version: int) -> str:
 
 def proofs_namespace(device_id: str) -> str:
     return namespace("proofs", SCHEMA, device_id)
+
+
+def imports_namespace(device_id: str) -> str:
+    return namespace("proofs", SCHEMA, device_id, "imported")
 
 
 def records_namespace(kind: str) -> str:

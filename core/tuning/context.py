@@ -111,6 +111,12 @@ class DecisionStore(Protocol):
     ) -> dict[str, Any]:
         """Stores a decision, unless another was since `began_at_row_version`. Returns the one that stands."""
 
+    def proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
+        """Whether the imported decision that stands there now was proven on this machine before."""
+
+    def set_proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> None:
+        """Remembers that the imported decision that stands there now was proven on this machine."""
+
     def claim(
         self,
         tuner: str,
@@ -154,6 +160,12 @@ class NoStore:
         began_at_row_version: int | None,
     ) -> dict[str, Any]:
         return decision_json
+
+    def proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
+        return False
+
+    def set_proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> None:
+        pass
 
     def claim(
         self,

@@ -224,10 +224,15 @@ class LocalTuner:
 
     def _problem_with_import(self, stored: Decision, call: Call) -> str:
         """What was found elsewhere is proven here before it is used."""
+        store, row = self.context.store, self._row(call)
+        if store.proven_here(*row):
+            return ""
         winner = {stored.index: call.tunables[stored.index]}
         verdict = self.context.prover.prove(call.client, winner, call.key, call.inputs)[stored.index]
         if verdict.passed is False:
             return f"it was imported, and its winner {stored.name} is not right here: {verdict.reason}"
+        if verdict.passed:
+            store.set_proven_here(*row)
         return ""
 
     # Running

@@ -112,6 +112,13 @@ def test_what_was_tuned_is_warm_in_another_environment_after_export_and_import(
     assert len(taken) == len(KNOWN)
     warm = shapes(tmp_path / "two", *KNOWN, "--warm")
     assert warm.sources == ["disk"] * len(KNOWN)
+    measured = {"ComputeThroughput", "MemoryThroughput", "LaunchOverhead"}
+    for shape in warm.json["shapes"]:
+        assert shape["launches"]["first"]["MatmulEntry"] == 1
+        assert shape["launches"]["first"]["ProofEntry"] > 0  # what was found elsewhere is proven here, once
+        assert not measured & shape["launches"]["first"].keys()
+    warm = shapes(tmp_path / "two", *KNOWN, "--warm")
+    assert warm.sources == ["disk"] * len(KNOWN)
     assert all(shape["launches"]["first"] == {"MatmulEntry": 1} for shape in warm.json["shapes"])
     entries = tune(tmp_path / "two", "cache", "ls", "--json").json["entries"]
     assert {entry["origin"] for entry in entries} == {"imported"}

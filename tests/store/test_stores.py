@@ -50,6 +50,18 @@ def test_two_lists_of_candidates_live_side_by_side(store: Store) -> None:
     assert decisions.load(*ROW) == {"x": 1, "origin": "local"}
 
 
+def test_a_proof_here_is_of_the_decision_that_stands(store: Store) -> None:
+    decisions = store.decisions
+    decisions.set_proven_here(*ROW)
+    assert not decisions.proven_here(*ROW)
+    decisions.save(*ROW, {"x": 1, "origin": "imported"}, began_at_row_version=None)
+    assert not decisions.proven_here(*ROW)
+    decisions.set_proven_here(*ROW)
+    assert decisions.proven_here(*ROW)
+    decisions.save(*ROW, {"x": 2, "origin": "imported"}, began_at_row_version=decisions.row_version(*ROW))
+    assert not decisions.proven_here(*ROW)
+
+
 def test_forgetting_a_decision(store: Store) -> None:
     assert not store.decisions.forget(*ROW)
     store.decisions.save(*ROW, {"x": 1}, began_at_row_version=None)

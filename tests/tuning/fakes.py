@@ -128,6 +128,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, ...], tuple[int, dict[str, Any]]] = {}
+        self.proven: set[tuple[str, ...]] = set()
         self.writes = 0
 
     def load(self, *row: str) -> dict[str, Any] | None:
@@ -143,6 +144,12 @@ class MemoryStore:
             if (*row[:3], row[4]) == (tuner, level, device_id, key_json)
         ]
         return [data for _, data in sorted(found, key=lambda pair: -pair[0])]
+
+    def proven_here(self, *row: str) -> bool:
+        return row in self.proven
+
+    def set_proven_here(self, *row: str) -> None:
+        self.proven.add(row)
 
     def claim(self, *row: str, began_at_row_version: int | None) -> AbstractContextManager[FreeClaim]:
         return nullcontext(FreeClaim())
