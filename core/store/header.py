@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -35,13 +36,32 @@ class Header:
     why: str = ""
 
 
+_opened: dict[tuple[int, int], int] = {}
+_opening = threading.Lock()
+
+
+def _first_bytes(path: Path, identity: tuple[int, int]) -> bytes:
+    """The first 100 bytes, through a descriptor that is never closed.
+
+    On POSIX systems closing any descriptor of a file drops all locks that the process has on it, those of
+    SQLite's open connections too: another process could then take the WAL away from under them.
+    """
+    if not hasattr(os, "pread"):
+        with open(path, "rb") as file:
+            return file.read(100)
+    with _opening:
+        if identity not in _opened:
+            _opened[identity] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(_opened[identity], 100, 0)
+
+
 def read_header(path: Path) -> Header:
     """Look at a file without changing it. What cannot be read, or is no plain file, is foreign."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
             return Header(FileKind.FOREIGN, why="is no plain file")
-        with open(path, "rb") as file:
-            raw = file.read(100)
+        raw = _first_bytes(path, (found.st_dev, found.st_ino))
     except (FileNotFoundError, NotADirectoryError):
         return Header(FileKind.MISSING)
     except (OSError, ValueError) as error:

@@ -1,0 +1,41 @@
+"""Looking at a file's first bytes must not disturb connections that are open on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from rooftune.store.header import FileKind, read_header
+
+fcntl = pytest.importorskip("fcntl")
+
+_TRY_TO_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit(3)
+"""
+
+
+def test_locks_of_this_process_outlive_a_look_at_the_header(tmp_path):
+    path = tmp_path / "some.db"
+    path.write_bytes(b"not ours")
+    with open(path, "r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_SH)
+        for _ in range(2):
+            assert read_header(path).kind is FileKind.FOREIGN
+        ran = subprocess.run([sys.executable, "-c", _TRY_TO_LOCK, str(path)])
+    assert ran.returncode == 3, "another process got a lock that this one held"
+
+
+def test_a_file_that_took_anothers_place_is_looked_at_anew(tmp_path):
+    path, other = tmp_path / "some.db", tmp_path / "other.db"
+    path.write_bytes(b"not ours")
+    assert read_header(path).kind is FileKind.FOREIGN
+    other.write_bytes(b"")
+    os.replace(other, path)
+    assert read_header(path).kind is FileKind.NEW
