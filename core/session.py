@@ -139,6 +139,8 @@ class Session:
         """The roofline of a problem on this device, from probed peaks (probed now where not stored)."""
         from .probes.peaks import peaks_for
 
+        # The key is new: workers will be needed, and start while the device is probed.
+        self.prover.of(client).warm_up()
         problem = inputs.problem
         nbytes = moved_bytes(problem)
         peaks = peaks_for(client, self.probes, problem.elem.value, problem.precision, nbytes)

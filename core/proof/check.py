@@ -1,6 +1,6 @@
 """Is a product right? Operands of our own, a tolerance that follows from arithmetic, and the comparison.
 
-Operands. Every element has a random sign and a magnitude uniform in [1/2, 1]: none is small, so one
+Operands. Every element has a random sign and a magnitude uniform in [1/2, 1): none is small, so one
 product left out of a sum, or one element taken from the wrong place, changes a result by a quarter or
 more. With p = a·b, E p² = (7/12)², so after i terms a partial sum has the size s·√i with s = 7/12.
 
@@ -111,12 +111,22 @@ def encode(numbers: NDArray[np.float32] | Array, elem: Elem) -> NDArray[np.gener
     return numbers.astype(storage_dtype(elem))
 
 
+# Sign and fraction at random, and the exponent of [1/2, 1): (bits kept, bits set).
+_RANDOM_BITS: dict[Elem, tuple[int, int]] = {
+    Elem.F16: (0x83FF, 0x3800),
+    Elem.BF16: (0x807F, 0x3F00),
+    Elem.F32: (0x807F_FFFF, 0x3F00_0000),
+    Elem.F64: (0x800F_FFFF_FFFF_FFFF, 0x3FE0_0000_0000_0000),
+}
+
+
 def random_elements(count: int, elem: Elem, rng: np.random.Generator) -> NDArray[np.generic]:
-    """`count` stored elements: random sign, magnitude uniform in [1/2, 1]."""
-    dtype = np.float64 if elem is Elem.F64 else np.float32
-    values = rng.random(count, dtype) - dtype(0.5)
-    values += np.copysign(dtype(0.5), values)
-    return encode(values, elem)
+    """`count` stored elements: random sign, magnitude uniform in [1/2, 1)."""
+    integer = np.dtype(f"u{elem.size_bytes}")
+    kept, fixed = (integer.type(bits) for bits in _RANDOM_BITS[elem])
+    bits = np.frombuffer(rng.bytes(count * elem.size_bytes), integer) & kept
+    bits |= fixed
+    return bits.view(storage_dtype(elem))
 
 
 @dataclass(frozen=True)

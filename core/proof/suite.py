@@ -73,11 +73,13 @@ class Want:
         rows = min(tall, self.rows)
         few = min(rows, 35)
         narrow, shallow = min(wide, 256 + self.tail), min(deep, 64 + self.tail)
-        for size in (
+        sizes = [
             (rows, narrow, shallow), (rows, narrow, deep), (rows, wide, shallow), (few, wide, deep),
             (few, n, deep), (few, wide, k), (tall, wide, deep),
-        ):
-            yield self.problem(at_hand, *size)
+        ]
+        for size in sizes:
+            if self.terms in (0, size[2]):
+                yield self.problem(at_hand, *size)
 
     def problem(self, like: Problem, m: int, n: int, k: int) -> Problem:
         batch = tuple(max(pair) for pair in zip(self.lhs.batch, self.rhs.batch, strict=True))

@@ -160,11 +160,17 @@ class Trial:
         phase("wait")
         with hold(), self.client.naming(self.candidate.name):
             phase("run")
+            buffers = [self._upload(raw) for raw in (lhs, rhs)]
             # Twice: what a kernel leaves behind in its scratch buffers must not change the next result.
-            results = [self._run(prepared, lhs, rhs) for _ in range(2 if self.small else 1)]
+            results = [self._run(prepared, *buffers) for _ in range(2 if self.small else 1)]
+            kept = zip(buffers, (lhs, rhs), strict=True) if self.small else ()
+            read_only = [self._bytes(buffer, raw.nbytes) for buffer, raw in kept]
         phase("check")
-        for out, after in results:
-            self._check(out, after, lhs, rhs)
+        for out in results:
+            self._check(out, lhs, rhs)
+        for name, before, after in zip(("lhs", "rhs"), (lhs, rhs), read_only, strict=False):
+            if not np.array_equal(before, after):
+                raise WrongResult(f"it wrote to {name}, which it may only read")
 
     def _operand(self, operand: Operand) -> NDArray[np.uint8]:
         """The bytes of an operand's buffer: random elements, everything around and between them unwritten."""
@@ -178,37 +184,37 @@ class Trial:
         wanted[...] = random_elements(wanted.size, operand.elem, self.rng).reshape(wanted.shape)
         return raw
 
-    def _run(
-        self, prepared: Prepared, lhs: NDArray[np.uint8], rhs: NDArray[np.uint8]
-    ) -> tuple[NDArray[np.uint8], list[bytes]]:
-        """The output buffer's bytes afterwards, and those of the operands' buffers if that costs little."""
-        out = self.problem.out
-        nbytes = _round_up(out.offset_bytes + span(out).count * out.elem.size_bytes) + GUARD_BYTES
-        client = self.client
+    def _upload(self, raw: NDArray[np.uint8]) -> Any:
         try:
-            buffers = [client.upload(a) for a in (lhs, rhs, np.full(nbytes, UNWRITTEN, np.uint8))]
+            return self.client.upload(raw)
         except OutOfMemoryError as error:
             raise TooLarge(f"not run on the problem itself: {error}") from error
-        prepared.bind(*buffers)
+
+    def _unwritten(self) -> NDArray[np.uint8]:
+        out = self.problem.out
+        nbytes = _round_up(out.offset_bytes + span(out).count * out.elem.size_bytes) + GUARD_BYTES
+        return np.full(nbytes, UNWRITTEN, np.uint8)
+
+    def _run(self, prepared: Prepared, lhs: Any, rhs: Any) -> NDArray[np.uint8]:
+        """The bytes of the output's buffer after a run into unwritten memory."""
+        client = self.client
+        unwritten = self._unwritten()
+        out = self._upload(unwritten)
+        prepared.bind(lhs, rhs, out)
         prepared.enqueue()
         client.counters.count_launch(ENTRY)
         client.sync()
-        after = np.frombuffer(client.download(buffers[2], nbytes), np.uint8)
-        if not self.small:
-            return after, []
-        return after, [client.download(buffers[0], lhs.nbytes), client.download(buffers[1], rhs.nbytes)]
+        return self._bytes(out, unwritten.nbytes)
 
-    def _check(
-        self, out: NDArray[np.uint8], after: list[bytes], lhs: NDArray[np.uint8], rhs: NDArray[np.uint8]
-    ) -> None:
+    def _bytes(self, buffer: Any, nbytes: int) -> NDArray[np.uint8]:
+        return np.frombuffer(self.client.download(buffer, nbytes), np.uint8)
+
+    def _check(self, out: NDArray[np.uint8], lhs: NDArray[np.uint8], rhs: NDArray[np.uint8]) -> None:
         problem = self.problem
         matrix = _matrix(out, problem.out)
         _check_guards(out, matrix, problem.out)
         a, b = _matrix(lhs, problem.lhs), _matrix(rhs, problem.rhs)
         check_product(matrix, a, b, problem.elem, problem.precision, self.rng)
-        for (name, before), now in zip((("lhs", lhs), ("rhs", rhs)), after, strict=False):
-            if before.tobytes() != now:
-                raise WrongResult(f"it wrote to {name}, which it may only read")
 
 
 def _round_up(nbytes: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 
@@ -23,12 +24,31 @@ from rooftune.verified import verify
 SHAPE = Shape.parse("160")
 
 
+CONFIG = '[environment]\npath = "local"\n'
+
+
+@pytest.fixture(scope="module")
+def tuned(shared_home, tmp_path_factory):
+    """A folder with a store in which the shape is tuned."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "cubecl.toml").write_text(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(shared_home))
+        patch.setenv("XDG_CACHE_HOME", str(shared_home / ".cache"))
+        patch.setenv("POCL_CACHE_DIR", str(shared_home / "pocl"))
+        patch.chdir(folder)
+        session = Session(load_config())
+        tune_shapes(session, session.client(), [SHAPE], repeat=0)
+        session.prover.close()
+        session.close("test")
+    return folder
+
+
 @pytest.fixture
-def session(isolated, tmp_path):
-    """With a store of its own, which the command finds too: both run in this folder."""
-    (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"\n')
+def session(tuned, isolated, tmp_path):
+    """With a copy of that store, which the command finds too: both run in the test's folder."""
+    shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     session = Session(load_config())
-    tune_shapes(session, session.client(), [SHAPE], repeat=0)
     yield session
     session.prover.close()
 
