@@ -132,6 +132,11 @@ def test_a_large_transposed_lhs_is_packed_once(client, elem):
 
 
 @pytest.mark.parametrize("elem", Elem, ids=str)
+def test_sums_are_kept_between_blocks_of_depth(client, elem):
+    check(client, PLANS["cpu_gemm_packed"], (20, 70, 2300), elem)
+
+
+@pytest.mark.parametrize("elem", Elem, ids=str)
 @pytest.mark.parametrize("name", VECTOR)
 def test_vectors_agree_with_numpy(client, name, elem):
     for rows, k in ((1, 1), (65, 130), (129, 1025)):

@@ -12,7 +12,7 @@ from ...errors import UnsupportedError
 from ..launch import Arg, Slot
 from ..problem import BatchWalk, Elem, Operand, Problem
 
-MAX_EXTENT = (1 << 31) - 1
+MAX_EXTENT = (1 << 31) - (1 << 20)  # kernels step past the end by less than a block, in 32 bits
 
 
 @cache
@@ -34,7 +34,7 @@ def check(problem: Problem, profile: DeviceProfile) -> BatchWalk:
     """Refuse what no plain kernel here can do; otherwise how the batch is walked.
 
     Raises UnsupportedError: mixed operand types, f64 on a device without it, a byte offset that is no
-    multiple of the element size, extents beyond 31 bits, batch strides that do not collapse to two axes.
+    multiple of the element size, extents near 31 bits, batch strides that do not collapse to two axes.
     """
     elem = problem.elem
     if problem.rhs.elem is not elem:
@@ -45,7 +45,7 @@ def check(problem: Problem, profile: DeviceProfile) -> BatchWalk:
         if operand.offset_bytes % operand.elem.size_bytes:
             raise UnsupportedError(f"byte offset {operand.offset_bytes} splits an element")
         if max(operand.shape) > MAX_EXTENT:
-            raise UnsupportedError("an extent above 2147483647")
+            raise UnsupportedError(f"an extent above {MAX_EXTENT}")
     if problem.out.canonical().col_stride != 1:
         raise UnsupportedError("the result's columns are not contiguous")
     if min(problem.m, problem.n, problem.k) < 1:
