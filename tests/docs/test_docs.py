@@ -168,3 +168,11 @@ def test_every_schema_is_in_the_reference():
     text = (REFERENCE / "json.md").read_text(encoding="utf-8")
     for name in schema_names():
         assert f"`{name}`" in text, name
+
+
+def test_every_public_name_is_in_the_reference():
+    import rooftune
+
+    text = (REFERENCE / "library.md").read_text(encoding="utf-8")
+    for name in rooftune.__all__:
+        assert f"`{name}`" in text, name
