@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "shapes": Entry("Tune", "shapes"),
+    "kernel": Entry("Tune", "kernel"),
     "verify": Entry("Tune", "verify"),
     "devices": Entry("Device", "devices"),
     "probe": Entry("Device", "probe"),

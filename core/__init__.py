@@ -29,7 +29,7 @@ from .tuning.tunable import Tunable, TunableSet, TuneGroup
 from .tuning.tuner import LocalTuner
 
 if TYPE_CHECKING:
-    from .api import bounds_for, decisions, devices, enqueue_matmul, matmul, probe, tune
+    from .api import bounds_for, decisions, devices, enqueue_matmul, kernel, matmul, probe, tune
     from .config import Config, load_config
     from .device.client import Client
     from .session import Session
@@ -43,6 +43,7 @@ _LATER = {
     "decisions": ".api",
     "devices": ".api",
     "enqueue_matmul": ".api",
+    "kernel": ".api",
     "load_config": ".config",
     "matmul": ".api",
     "probe": ".api",
@@ -75,6 +76,7 @@ __all__ = [
     "decisions",
     "devices",
     "enqueue_matmul",
+    "kernel",
     "load_config",
     "matmul",
     "probe",

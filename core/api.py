@@ -15,7 +15,10 @@ from .session import Session, default_session
 from .tuning.bounds import Bounds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .device.client import Client
+    from .spec.kernel import TunedKernel
 
 
 def matmul(
@@ -202,3 +205,27 @@ def bounds_for(
     """
     session = session or default_session()
     return session.bounds_for(client, ops, nbytes, Elem.parse(dtype))
+
+
+def kernel(
+    name: str | Path,
+    *,
+    client: Client | None = None,
+    device: str | int | None = None,
+    session: Session | None = None,
+) -> TunedKernel:
+    """A kernel described in a file, to be called with its best configuration.
+
+    `name` is the path of a specification, or the name of one that `tune kernel` has tuned in this
+    environment: it was stored with its source then. Its page tells what a specification says.
+
+        add = rooftune.kernel("vector_add")
+        event = add(c, a, b, n, problem_size=n)
+
+    Raises SpecError (a ValueError) for a specification that is wrong, UsageError for an unknown name.
+    """
+    from .spec.kernel import TunedKernel
+    from .spec.registry import find_spec
+
+    session = session or default_session()
+    return TunedKernel(session, client or session.client(device), find_spec(session.store, name))

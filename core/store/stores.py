@@ -192,6 +192,25 @@ class ProofStore:
         self._database.put(Entry(proofs_namespace(device_id), to_text(proof_key), "", to_text(dict(verdict))))
 
 
+class KernelStore:
+    """Specifications of kernels by name, with their sources."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """What was kept under the name, or None."""
+        return _object(self._database.get(kernels_namespace(), to_text(name)))
+
+    def save(self, name: str, row: Mapping[str, Any]) -> None:
+        """Keep a specification in place of any earlier one of that name."""
+        self._database.put(Entry(kernels_namespace(), to_text(name), "", to_text(dict(row))))
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(json.loads(entry.key) for entry in self._database.find(kernels_namespace()))
+
+
 class Records:
     """What happened, one JSON object each; only ever appended and shown."""
 
@@ -222,6 +241,7 @@ class Store:
         self.decisions = DecisionStore(database if decisions else memory)
         self.probes = ProbeStore(database if probes else memory)
         self.proofs = ProofStore(database)
+        self.kernels = KernelStore(database)
         self.records = Records(database)
 
     @property
@@ -275,6 +295,10 @@ def proofs_namespace(device_id: str) -> str:
 
 def imports_namespace(device_id: str) -> str:
     return namespace("proofs", SCHEMA, device_id, "imported")
+
+
+def kernels_namespace() -> str:
+    return namespace("kernels", SCHEMA)
 
 
 def records_namespace(kind: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +24,7 @@ from .plan import make_plan
 from .reuse import Reuse
 from .schedule import Contender, RoundResult, Standing, State, run_round
 from .ties import TieBreak
-from .tunable import TunableSet, key_text
+from .tunable import SearchStrategy, TunableSet, key_text
 
 _OUTCOMES: dict[State, OutcomeKind] = {
     State.LIVE: "measured",
@@ -29,6 +32,11 @@ _OUTCOMES: dict[State, OutcomeKind] = {
     State.UNSUPPORTED: "unsupported",
     State.DISQUALIFIED: "error",
 }
+FINALISTS = 3
+"""After a search, the best so many are measured against one another once more."""
+
+COMPILERS = min(4, os.cpu_count() or 1)
+
 _NOT_REACHED = "another was good enough before its turn came"
 
 
@@ -112,7 +120,11 @@ class Contest:
     def decide(self, reuse: Reuse) -> Decision:
         self.evidence.update(reuse.barred)
         plan = [[entry.index for entry in entries] for entries in make_plan(self.tunables.tunables, self.key)]
-        winner = self.from_old_evidence(reuse, plan)
+        winner = None
+        if self.tunables.search is not None and self.context.level is not Level.FULL:
+            winner = self.by_search(self.tunables.search(self.key), {i for turn in plan for i in turn})
+        else:
+            winner = self.from_old_evidence(reuse, plan)
         if winner is None:
             winner = self.from_scratch(plan)
         if winner is None:
@@ -127,6 +139,31 @@ class Contest:
             if winner is not None:
                 return winner
         return None
+
+    def by_search(self, search: SearchStrategy, planned: set[int]) -> int | None:
+        """Turn after turn of what the search proposes, each against the best so far; then the best few."""
+        leader: int | None = None
+        measured: dict[int, float | None] = {}
+        while proposed := [i for i in search.propose(measured) if i in planned]:
+            fresh = [index for index in proposed if not self.is_out(index)]
+            self.compile_ahead(fresh)
+            leader = self.play([*fresh, *([leader] if leader is not None and leader not in fresh else [])])
+            if self.short_circuit:
+                return leader
+            measured |= {i: self.evidence[i].median_s if i in self.evidence else None for i in proposed}
+        best = sorted((s, i) for i, s in measured.items() if s is not None and not self.is_out(i))
+        finalists = [index for _, index in best[:FINALISTS]]
+        return self.play(finalists) if len(finalists) > 1 else leader
+
+    def compile_ahead(self, indexes: list[int]) -> None:
+        """Compiles on several cores, before the device is held; what fails fails again in its turn."""
+        prepares = [p for index in indexes if (p := self.tunables[index].prepare) is not None]
+        if self.measuring_inputs is None:
+            self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
+        with self.timed("compile_s"), warnings.catch_warnings(), ThreadPoolExecutor(COMPILERS) as pool:
+            warnings.simplefilter("ignore")  # filters belong to the process: threads can't set them apart
+            for future in [pool.submit(prepare, self.measuring_inputs) for prepare in prepares]:
+                future.exception()
 
     def from_old_evidence(self, reuse: Reuse, plan: list[list[int]]) -> int | None:
         """Measures only what is new, against the old best. None when that gave no winner."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import UsageError
 from .bounds import Bounds
@@ -24,6 +24,16 @@ class TuneGroup:
 
     name: str
     priority: Priority
+
+
+class SearchStrategy(Protocol):
+    """Chooses, turn by turn, which of many candidates are measured."""
+
+    def propose(self, measured: Mapping[int, float | None]) -> Sequence[int]:
+        """The candidates to measure next; none: the search is over.
+
+        `measured` has the median seconds of each measured so far, None for one that could not be.
+        """
 
 
 @dataclass
@@ -78,6 +88,7 @@ class TunableSet:
         self.bounds: Callable[[Any, Any], Bounds | None] | None = None
         self.check: Callable[[Any, Any], object] | None = None
         self.floor: Callable[[Any, Any, Tunable], float | None] | None = None
+        self.search: Callable[[Any], SearchStrategy] | None = None
         self._tunables: list[Tunable] = []
         self._checksum = self._fingerprint = ""
 
@@ -111,6 +122,11 @@ class TunableSet:
         A candidate that can't beat the best measured so far is then not measured at all.
         """
         self.floor = floor
+        return self
+
+    def with_search(self, search: Callable[[Any], SearchStrategy]) -> TunableSet:
+        """`search(key)` chooses which of many candidates are measured; at level full all of them are."""
+        self.search = search
         return self
 
     @property

@@ -1,0 +1,63 @@
+"""What a kernel's outputs must be, and the comparison with what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .spec import Reference
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def _reshaped(array: Any, *shape: int) -> Any:
+    return np.reshape(array, shape)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": np.abs,
+    "cos": np.cos,
+    "cumsum": np.cumsum,
+    "dot": np.dot,
+    "exp": np.exp,
+    "float32": np.float32,
+    "float64": np.float64,
+    "log": np.log,
+    "max": np.max,
+    "maximum": np.maximum,
+    "min": np.min,
+    "minimum": np.minimum,
+    "reshape": _reshaped,
+    "roll": np.roll,
+    "sin": np.sin,
+    "sqrt": np.sqrt,
+    "sum": np.sum,
+    "transpose": np.transpose,
+    "where": np.where,
+}
+"""What the numpy expressions of a reference may call."""
+
+
+class WrongOutput(Exception):
+    """An output differs from the reference; the message says where and by how much."""
+
+
+def expected_by_numpy(reference: Reference, values: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """The outputs that the expressions give, as flat arrays. `values` are arguments and sizes by name."""
+    return {name: np.ravel(np.asarray(e(values))) for name, e in reference.numpy.items()}
+
+
+def compare(reference: Reference, expected: Arrays, outputs: Arrays) -> None:
+    """Raises WrongOutput unless each output is what is expected, within atol + rtol · |expected|."""
+    for name, wanted in expected.items():
+        got = outputs[name].ravel()[: wanted.size].astype(np.float64)
+        wide = wanted.astype(np.float64)
+        if got.size < wide.size:
+            raise WrongOutput(f"{name} has {got.size} elements, the reference {wide.size}")
+        off = ~np.isclose(got, wide, rtol=reference.rtol, atol=reference.atol, equal_nan=True)
+        if off.any():
+            at = int(np.argmax(off))
+            share = f"{int(off.sum())} of {off.size} differ"
+            raise WrongOutput(f"{name}[{at}] is {got[at]:.6g}, the reference {wide[at]:.6g}; {share}")

@@ -1,0 +1,36 @@
+"""Specifications by name: what was tuned in an environment can be used without its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UsageError
+from ..store.stores import Store
+from .spec import KernelSpec, load_spec, parse_spec
+
+
+def remember(store: Store, spec: KernelSpec) -> None:
+    """Keeps a specification and its sources under its name, in place of any earlier one."""
+    from .spec import tomllib
+
+    data = tomllib.loads(spec.text)
+    sources = {data["kernel_source"]: spec.kernel.source}
+    if spec.reference is not None and spec.reference.kernel is not None:
+        sources[data["reference"]["kernel_source"]] = spec.reference.kernel.source
+    path = str(spec.path.resolve()) if spec.path is not None else None
+    store.kernels.save(spec.name, {"text": spec.text, "sources": sources, "path": path})
+
+
+def find_spec(store: Store, name: str | Path) -> KernelSpec:
+    """The specification at a path, or the one kept under a name. Raises SpecError, UsageError."""
+    text = str(name)
+    if isinstance(name, Path) or text.endswith(".toml") or "/" in text:
+        return load_spec(name)
+    row = store.kernels.load(text)
+    if row is None:
+        known = ", ".join(store.kernels.names()) or "none yet"
+        raise UsageError(
+            f"no kernel '{text}' was tuned in this environment; there are: {known}",
+            hint="Run `tune kernel SPEC.toml` first, or give the path of the specification.",
+        )
+    return parse_spec(row["text"], Path(row["path"]) if row["path"] else None, row["sources"])
