@@ -348,11 +348,13 @@ class Contest:
     def decision(self, index: int, bad: str = "") -> Decision:
         plan = make_plan(self.tunables.tunables, self.key)
         planned = {entry.index for entries in plan for entry in entries}
+        searched = self.tunables.search is not None
+        untried = "the search did not come to it" if searched else "an earlier round had a winner"
         unknown = [
             self.blank(
                 other,
                 "skipped",
-                "an earlier round had a winner" if other in planned else "not meant for this key",
+                untried if other in planned else "not meant for this key",
             )
             for other in range(len(self.tunables))
             if other not in self.evidence
