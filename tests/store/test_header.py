@@ -39,3 +39,35 @@ def test_a_file_that_took_anothers_place_is_looked_at_anew(tmp_path):
     other.write_bytes(b"")
     os.replace(other, path)
     assert read_header(path).kind is FileKind.NEW
+
+
+_MANY_STORES = """
+import sys
+from rooftune.config import load_config
+from rooftune.store.stores import open_store
+
+said, stores = [], []
+for turn in range(15):
+    stores.append(open_store(load_config(), warn=said.append))
+    for number in range(6):
+        stores[-1].probes.save("device", 1, f"{sys.argv[1]} {turn % 5} {number}", {"value": "x" * 3000})
+    if turn % 3 == 2:
+        stores.pop(0).close()
+sys.exit("; ".join(said) if said else 0)
+"""
+
+
+def test_processes_that_each_open_one_file_several_times_damage_nothing(tmp_path):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", _MANY_STORES, name],
+            env=environment,
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("a", "b", "c")
+    ]
+    said = [process.communicate(timeout=60)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], said
