@@ -122,6 +122,8 @@ class Pool:
 
     def warm_up(self, workers: int | None = None) -> None:
         """Start workers now, so that they are ready when the first job comes."""
+        if not self.usable:
+            return
         with self._lock:
             self._wanted = max(self._wanted, min(self.size, workers or self.size))
         self._wake()
@@ -141,6 +143,8 @@ class Pool:
 
     def cancel(self, tickets: Iterable[Ticket]) -> None:
         """Nobody wants these any more: those that run are ended, so that they disturb nothing."""
+        if os.getpid() != self._owner:
+            return
         with self._lock:
             unwanted = [ticket for ticket in tickets if not ticket.done]
             for ticket in unwanted:
@@ -161,6 +165,9 @@ class Pool:
         Enter it holding the device exclusively: a worker stopped while it holds the device shared would
         never give it back.
         """
+        if os.getpid() != self._owner:  # a forked child has no workers
+            yield
+            return
         self._pause()
         try:
             yield
@@ -218,6 +225,14 @@ class Pool:
             os.write(self._wake_in, b"\0")
 
     def _serve(self) -> None:
+        """Until the process ends. A defect of ours must not leave anybody waiting for a verdict."""
+        try:
+            self._loop()
+        except Exception as error:
+            with self._lock:
+                self._give_up(f"workers failed: {type(error).__name__}: {error}")
+
+    def _loop(self) -> None:
         while True:
             with self._lock:
                 if not self._closed and not self._paused:
@@ -317,7 +332,9 @@ class Pool:
                 self._ended(worker)
 
     def _report(self, worker: _Worker, message: dict[str, Any]) -> None:
-        worker.deadline_s = time.monotonic() + self.timeout_s
+        # A check is our own arithmetic: only a busy machine makes it slow.
+        patience = 10 if message.get("phase") == "check" else 1
+        worker.deadline_s = time.monotonic() + patience * self.timeout_s
         if "ready" in message:
             worker.ready = self._any_was_ready = True
         elif "unavailable" in message:

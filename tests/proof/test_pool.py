@@ -125,6 +125,27 @@ def test_closing_ends_workers_at_once(pool, strays):
     assert strays() == []
 
 
+def test_a_forked_child_has_no_workers_and_ends_none(pool, strays):
+    assert pool.submit(job("right")).wait().status == "right"
+    before = strays()
+    child = os.fork()
+    if child == 0:
+        with pool.paused():
+            refused = pool.usable
+        pool.close()
+        os._exit(1 if refused else 0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert strays() == before
+    assert pool.submit(job("right")).wait().status == "right"
+
+
+def test_a_defect_of_the_pool_leaves_nobody_waiting(pool, monkeypatch):
+    assert pool.submit(job("right")).wait().status == "right"
+    monkeypatch.setattr(pool, "_hand_out", lambda: 1 // 0)
+    assert pool.submit(job("right")).wait().status == "unavailable"
+    assert "ZeroDivisionError" in pool.unavailable
+
+
 PARENT = """
 import sys, time
 from rooftune.device.client import Client
