@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import json
 import os
 import subprocess
@@ -158,6 +159,7 @@ def main() -> None:
         with nullcontext(kept) if kept else fresh_client(given.device) as client:
             results += _case(client, case, levels, given)
             _write(given.json, client, levels, results)
+        gc.collect()  # sessions and their scratch buffers
     for level, line in _summaries(levels, results).items():
         print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
 
