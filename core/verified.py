@@ -161,8 +161,13 @@ def _label(problem: Problem) -> str:
 
 
 def _look(
-    session: Session, client: Client, prover: Prover, label: str, key: MatmulAutotuneKey,
-    decision: Decision | None, problem: Problem | None,
+    session: Session,
+    client: Client,
+    prover: Prover,
+    label: str,
+    key: MatmulAutotuneKey,
+    decision: Decision | None,
+    problem: Problem | None,
 ) -> Verified:
     plain = Verified(label, key, decision)
     if decision is None:
@@ -186,7 +191,11 @@ def _look(
 
 
 def _measured(
-    session: Session, client: Client, prover: Prover, verified: Verified, decision: Decision,
+    session: Session,
+    client: Client,
+    prover: Prover,
+    verified: Verified,
+    decision: Decision,
     inputs: MatmulInputs,
 ) -> Verified:
     rivals = [e for e in decision.ranking if e.index != decision.index]
@@ -204,7 +213,11 @@ def _measured(
         share = comparison.difference_s / median_s
         problem = f"{rival} is faster by {share:.0%} (confidence {comparison.confidence:.2f})"
     return replace(
-        verified, median_s=median_s, runner_up=rival, runner_up_s=median(times[1]), comparison=comparison,
+        verified,
+        median_s=median_s,
+        runner_up=rival,
+        runner_up_s=median(times[1]),
+        comparison=comparison,
         problem=problem,
     )
 

@@ -160,9 +160,7 @@ def overlaps(a: cl_array.Array, b: cl_array.Array) -> bool:
 
 def apart(a: cl_array.Array, b: cl_array.Array) -> bool:
     """Whether arrays of these offsets, shapes and strides share no byte even in the same buffer."""
-    (a_low, a_high), (b_low, b_high) = (
-        span_bytes(x.shape, x.strides, x.dtype.itemsize) for x in (a, b)
-    )
+    (a_low, a_high), (b_low, b_high) = (span_bytes(x.shape, x.strides, x.dtype.itemsize) for x in (a, b))
     return a.offset + a_high <= b.offset + b_low or b.offset + b_high <= a.offset + a_low
 
 

@@ -23,8 +23,14 @@ def example_of(key: MatmulAutotuneKey, level: Level) -> Problem | None:
     wants.append(list(_extents(d.batch, key, level))[:2])
     for m, n, k, batch in islice(product(*wants), MOST_TRIED):
         problem = Problem.of(
-            m, n, k, d.elem_lhs, batch=batch, precision=d.precision,
-            lhs_transposed=d.matrix_layout_lhs.transposed, rhs_transposed=d.matrix_layout_rhs.transposed,
+            m,
+            n,
+            k,
+            d.elem_lhs,
+            batch=batch,
+            precision=d.precision,
+            lhs_transposed=d.matrix_layout_lhs.transposed,
+            rhs_transposed=d.matrix_layout_rhs.transposed,
         )
         if MatmulAutotuneKey.build(problem, level) == key:
             return problem

@@ -293,9 +293,7 @@ def _zero(client: Client, out: cl_array.Array, types: Types) -> cl.Event:
         return client.marker()
     zero = client.upload(np.zeros(types.elem.size_bytes, np.uint8))
     source = View(target.view.shape, (0,) * len(target.view.shape))
-    return strided_copy(
-        client, types.elem, (zero, source), (target.buffer, target.view), label="CopyOutput"
-    )
+    return strided_copy(client, types.elem, (zero, source), (target.buffer, target.view), label="CopyOutput")
 
 
 # --- both --------------------------------------------------------------------------------------

@@ -154,7 +154,11 @@ def view(elements: NDArray[np.generic], first: int, operand: Operand) -> NDArray
 
 
 def check_product(
-    out: NDArray[np.generic], lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, precision: str,
+    out: NDArray[np.generic],
+    lhs: NDArray[np.generic],
+    rhs: NDArray[np.generic],
+    elem: Elem,
+    precision: str,
     rng: np.random.Generator,
 ) -> None:
     """Raise WrongResult unless out = lhs · rhs, the operands being random_elements.
@@ -316,4 +320,3 @@ def _rough(numbers: NDArray[np.float64]) -> Array:
 
 def _smallest(elem: Elem) -> float:
     return {Elem.F16: 2.0**-24, Elem.BF16: 2.0**-126, Elem.F32: 2.0**-126, Elem.F64: 2.0**-1022}[elem]
-

@@ -258,8 +258,12 @@ class Pool:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, *(os.path.abspath(p) for p in sys.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-            start_new_session=True, env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            env=environment,
         )
         worker = _Worker(process, deadline_s=time.monotonic() + START_TIMEOUT_S)
         for stream in (process.stdout, process.stderr):

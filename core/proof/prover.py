@@ -73,7 +73,9 @@ class Prover:
         with self._lock:
             used = [prover.usage for prover in self._provers.values()]
         return Usage(
-            sum(u.workers for u in used), sum(u.launches for u in used), sum(u.compiles for u in used),
+            sum(u.workers for u in used),
+            sum(u.launches for u in used),
+            sum(u.compiles for u in used),
             sum(u.wall_s for u in used),
         )
 
@@ -156,9 +158,11 @@ class DeviceProver:
         except Exception as error:
             return Verdict(False, f"it cannot plan its launches: {type(error).__name__}: {error}", "inline")
         of_suite = {
-            "digest": candidate.digest, "programs": programs_hash(plan),
+            "digest": candidate.digest,
+            "programs": programs_hash(plan),
             "elements": f"{problem.lhs.elem},{problem.rhs.elem},{problem.out.elem}",
-            "precision": problem.precision, "suite": SUITE_VERSION,
+            "precision": problem.precision,
+            "suite": SUITE_VERSION,
         }
         of_problem = f"{candidate.digest} {key_text(problem_to_json(problem))}"
         known = self._known.get(of_problem)
@@ -168,21 +172,25 @@ class DeviceProver:
         if known is not None:
             return known
         job = {
-            "name": candidate.name, "table": proof.table, "problem": problem_to_json(problem),
+            "name": candidate.name,
+            "table": proof.table,
+            "problem": problem_to_json(problem),
             "suite": suite_known is None,
         }
         return Pending(
             self._submit(job),
             inline=lambda: prove(
-                self.client, candidate, problem, with_suite=suite_known is None,
-                phase=lambda what, case: None, hold=self.client.exclusive,
+                self.client,
+                candidate,
+                problem,
+                with_suite=suite_known is None,
+                phase=lambda what, case: None,
+                hold=self.client.exclusive,
             ),
             keep=lambda outcome, where: self._keep_matmul(outcome, where, of_suite, of_problem),
         )
 
-    def _keep_matmul(
-        self, outcome: Outcome, where: Where, of_suite: ProofKey, of_problem: str
-    ) -> Verdict:
+    def _keep_matmul(self, outcome: Outcome, where: Where, of_suite: ProofKey, of_problem: str) -> Verdict:
         """A wrong result or a failed build condemns these programs, on whatever problem it was met."""
         verdict = _verdict(outcome, where)
         self._known[of_problem] = verdict
@@ -230,7 +238,8 @@ class DeviceProver:
         self._known[key_text(proof_key)] = verdict
         if self._store is not None and outcome.status in UNCHANGING:
             self._store.save(
-                self.client.device_id, proof_key,
+                self.client.device_id,
+                proof_key,
                 {"passed": verdict.passed, "reason": verdict.reason, "where": verdict.where},
             )
         return verdict
@@ -316,7 +325,8 @@ def cores() -> int:
 
 def _hello(client: Client) -> dict[str, Any]:
     return {
-        "device_id": client.device_id, "location": location_of(client.device),
+        "device_id": client.device_id,
+        "location": location_of(client.device),
         "memory_bytes": _memory_limit_bytes() if client.profile.is_cpu else 0,
     }
 

@@ -74,8 +74,13 @@ class Want:
         few = min(rows, 35)
         narrow, shallow = min(wide, 256 + self.tail), min(deep, 64 + self.tail)
         sizes = [
-            (rows, narrow, shallow), (rows, narrow, deep), (rows, wide, shallow), (few, wide, deep),
-            (few, n, deep), (few, wide, k), (tall, wide, deep),
+            (rows, narrow, shallow),
+            (rows, narrow, deep),
+            (rows, wide, shallow),
+            (few, wide, deep),
+            (few, n, deep),
+            (few, wide, k),
+            (tall, wide, deep),
         ]
         for size in sizes:
             if self.terms in (0, size[2]):
@@ -84,8 +89,10 @@ class Want:
     def problem(self, like: Problem, m: int, n: int, k: int) -> Problem:
         batch = tuple(max(pair) for pair in zip(self.lhs.batch, self.rhs.batch, strict=True))
         return Problem(
-            self.lhs.operand(batch, m, k, like.lhs), self.rhs.operand(batch, k, n, like.rhs),
-            Operand.contiguous((*batch, m, n), like.out.elem), like.precision,
+            self.lhs.operand(batch, m, k, like.lhs),
+            self.rhs.operand(batch, k, n, like.rhs),
+            Operand.contiguous((*batch, m, n), like.out.elem),
+            like.precision,
         )
 
 
@@ -158,7 +165,9 @@ def _is_transposed(operand: Operand) -> bool:
 
 def _operand_json(operand: Operand) -> dict[str, Any]:
     return {
-        "shape": list(operand.shape), "strides": list(operand.strides), "elem": str(operand.elem),
+        "shape": list(operand.shape),
+        "strides": list(operand.strides),
+        "elem": str(operand.elem),
         "offset_bytes": operand.offset_bytes,
     }
 
@@ -169,8 +178,10 @@ def _operand_from(data: dict[str, Any]) -> Operand:
 
 def problem_to_json(problem: Problem) -> dict[str, Any]:
     return {
-        "lhs": _operand_json(problem.lhs), "rhs": _operand_json(problem.rhs),
-        "out": _operand_json(problem.out), "precision": problem.precision,
+        "lhs": _operand_json(problem.lhs),
+        "rhs": _operand_json(problem.rhs),
+        "out": _operand_json(problem.out),
+        "precision": problem.precision,
     }
 
 

@@ -33,9 +33,19 @@ SMALL_OPS = 1 << 27
 """Products of fewer operations are run twice, and their operands checked for having been written to."""
 
 Status = Literal[
-    "right", "wrong", "build", "unsupported", "skipped", "memory", "fault", "error", "crash", "timeout",
+    "right",
+    "wrong",
+    "build",
+    "unsupported",
+    "skipped",
+    "memory",
+    "fault",
+    "error",
+    "crash",
+    "timeout",
     "unavailable",
 ]
+
 
 class Phase(Protocol):
     """Told what comes next (build, wait, run or check), and of which case."""
@@ -45,7 +55,6 @@ class Phase(Protocol):
 
 class TooLarge(Exception):
     """The operands themselves find no room beside the caller's."""
-
 
 
 @dataclass(frozen=True)
@@ -87,8 +96,12 @@ def judged(run: Callable[[], object], case: str, cases: int) -> Outcome:
 
 
 def try_candidate(
-    client: Client, candidate: Candidate, cases: Iterable[tuple[str, Problem]], *,
-    phase: Phase, hold: Callable[[], AbstractContextManager[object]],
+    client: Client,
+    candidate: Candidate,
+    cases: Iterable[tuple[str, Problem]],
+    *,
+    phase: Phase,
+    hold: Callable[[], AbstractContextManager[object]],
 ) -> Outcome:
     """Proves a candidate on each problem it accepts; the first failure ends it.
 
@@ -117,7 +130,12 @@ AT_HAND = "the problem itself"
 
 
 def prove(
-    client: Client, candidate: Candidate, problem: Problem, *, with_suite: bool, phase: Phase,
+    client: Client,
+    candidate: Candidate,
+    problem: Problem,
+    *,
+    with_suite: bool,
+    phase: Phase,
     hold: Callable[[], AbstractContextManager[object]],
 ) -> Outcome:
     """Proves a candidate on the suite (unless that was done before) and on the problem at hand."""

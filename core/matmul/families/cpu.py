@@ -37,7 +37,7 @@ MIN_ITEM_MADS = 1 << 19  # below this, waking another core costs more than it sa
 # rhs takes as long as the arithmetic of 13 rows with it, fetching one of lhs as that of 10 columns.
 COPY_COST_ROWS = 13.0
 FETCH_COST_COLS = 10.0
-IMBALANCE_COST = 0.05
+IMBALANCE_COST = 0.1
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,13 @@ def vector_floats(profile: DeviceProfile, *, cautious: bool = False) -> int:
     return min(8, floats) if cautious and profile.driver.startswith("3.0-rc") else floats
 
 
+def register_tile(vectors: int, floats: int) -> tuple[int, int]:
+    """Vectors and rows of the register tile for a result so many vectors wide."""
+    if floats < 16:
+        return min(2, max(1, vectors)), 6
+    return (4, 6) if vectors >= 4 else (max(1, vectors), 8)
+
+
 def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     """What is compiled, from device and *bucketed* extents, so that problems of one key share a program.
 
@@ -91,8 +98,8 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     size = accumulator_bytes(problem)
     floats = vector_floats(profile, cautious=not packed)
     width = max(2, floats * 4 // size)
-    vectors = 2 if n > width else 1
-    rows = min(m, 8 if floats == 16 else 6)
+    vectors, rows = register_tile(n // width, floats)
+    rows = min(m, rows)
     pack = packed or not rhs_in_place(problem)
     lhs_from = lhs_source(problem, m * n * k)
     depth = min(k, MAX_DEPTH)
@@ -100,7 +107,9 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from)
     budget = min(profile.local_bytes - LOCAL_RESERVE_BYTES, LEVEL2_SHARE_BYTES + 64 * 1024)
     while chosen.local_bytes(size) > budget:
-        if depth > 512:
+        if panels > 2:
+            panels -= 1
+        elif depth > 512:
             depth //= 2
         elif panels > 1:
             panels -= 1

@@ -125,22 +125,28 @@ class _Repack:
         lines, matrix = self.lines, self.lines.count * self.pitch
         inner = lines.matrices[1]
         return replace(
-            lines, source=self.target, offset=0, pitch=self.pitch,
-            outer=inner * matrix if lines.outer else 0, inner=matrix if lines.inner else 0,
+            lines,
+            source=self.target,
+            offset=0,
+            pitch=self.pitch,
+            outer=inner * matrix if lines.outer else 0,
+            inner=matrix if lines.inner else 0,
         )
 
     def args(self) -> tuple[Arg, ...]:
         lines = self.lines
         steps = (lines.offset, self.line_stride, self.element_stride, lines.outer, lines.inner)
         sizes = (lines.count, lines.length, self.pitch, lines.matrices[1], *self.groups)
-        return (
-            lines.source, *(np.int64(x) for x in steps), self.target, *(np.uint32(x) for x in sizes)
-        )
+        return (lines.source, *(np.int64(x) for x in steps), self.target, *(np.uint32(x) for x in sizes))
 
 
 def operand_lines(
-    problem: Problem, walk: BatchWalk, steps: Steps, *,
-    lhs_along_k: bool | None = None, rhs_along_k: bool | None = None,
+    problem: Problem,
+    walk: BatchWalk,
+    steps: Steps,
+    *,
+    lhs_along_k: bool | None = None,
+    rhs_along_k: bool | None = None,
 ) -> tuple[Lines, Lines]:
     """Both operands as aligned lines; one launch is added to `steps` where any has to be repacked.
 
@@ -178,15 +184,28 @@ def _lines_of(
     outer, inner = (s if e > 1 else 0 for s, e in zip(batch, extents, strict=True))
     length, count = operand.shape[-2:][along], operand.shape[-2:][1 - along]
     lines = Lines(
-        slot, operand.elem, along == k_axis, length, count, operand.offset_elems, stride[1 - along],
-        outer, inner, extents,
+        slot,
+        operand.elem,
+        along == k_axis,
+        length,
+        count,
+        operand.offset_elems,
+        stride[1 - along],
+        outer,
+        inner,
+        extents,
     )
     return lines, stride[along]
 
 
 def _lines(
-    operand: Operand, slot: Slot, k_axis: int, batch: tuple[int, int], extents: tuple[int, int],
-    steps: Steps, along_k: bool | None,
+    operand: Operand,
+    slot: Slot,
+    k_axis: int,
+    batch: tuple[int, int],
+    extents: tuple[int, int],
+    steps: Steps,
+    along_k: bool | None,
 ) -> Lines | _Repack:
     natural = operand.canonical()
     along = 0 if abs(natural.row_stride) < abs(natural.col_stride) else 1
@@ -213,7 +232,11 @@ def _pack_call(repacks: list[_Repack]) -> KernelCall:
     )
     groups = sum(repack.total_groups for repack in repacks)
     return KernelCall(
-        kernel_text("nvidia_pack.cl"), "pack", options, (groups * PACK_GROUP,), (PACK_GROUP,),
+        kernel_text("nvidia_pack.cl"),
+        "pack",
+        options,
+        (groups * PACK_GROUP,),
+        (PACK_GROUP,),
         (*first.args(), *last.args(), np.uint32(first.total_groups)),
     )
 
