@@ -21,7 +21,7 @@ def offered(words: str) -> list[str]:
     ("words", "expected"),
     [
         ("tune ", list(COMMANDS)),
-        ("tune ke", ["keys"]),
+        ("tune key", ["keys"]),
         ("tune keys --pre", ["--precision"]),
         ("tune keys --dtype b", ["bf16"]),
         ("tune keys --level ", ["minimal", "balanced", "extensive", "full"]),
