@@ -36,12 +36,15 @@ class Header:
     why: str = ""
 
 
+MOST_OPENED = 64
+"""Files looked at whose descriptors are kept open."""
+
 _opened: dict[tuple[int, int], int] = {}
 _opening = threading.Lock()
 
 
 def _first_bytes(path: Path, identity: tuple[int, int]) -> bytes:
-    """The first 100 bytes, through a descriptor that is never closed.
+    """The first 100 bytes, through a descriptor that stays open.
 
     On POSIX systems closing any descriptor of a file drops all locks that the process has on it, those of
     SQLite's open connections too: another process could then take the WAL away from under them.
@@ -51,8 +54,19 @@ def _first_bytes(path: Path, identity: tuple[int, int]) -> bytes:
             return file.read(100)
     with _opening:
         if identity not in _opened:
+            _let_go_of_some()
             _opened[identity] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return os.pread(_opened[identity], 100, 0)
+
+
+def _let_go_of_some() -> None:
+    """Descriptors of files that were deleted are closed, and the oldest when there are very many."""
+    if len(_opened) < MOST_OPENED // 2:
+        return
+    deleted = [identity for identity, each in _opened.items() if os.fstat(each).st_nlink == 0]
+    oldest = [identity for identity in _opened if identity not in deleted]
+    for identity in deleted + oldest[: max(len(oldest) - MOST_OPENED + 1, 0)]:
+        os.close(_opened.pop(identity))
 
 
 def read_header(path: Path) -> Header:

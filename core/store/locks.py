@@ -21,12 +21,13 @@ except ImportError:  # not POSIX
     fcntl = None  # type: ignore[assignment]
 
 _POLL_S = 0.02
+_MOST_FILES = 32
 _BUSY = (errno.EAGAIN, errno.EACCES, errno.EINTR)
 
-# The kernel holds such locks per process, and drops all of a file's when any descriptor of it is closed.
-# So each file is opened once per process and never closed, and the process keeps count of what it holds
-# itself.
-_files: dict[Path, tuple[int, tuple[int, int]]] = {}
+# The kernel holds such locks per process, and drops all of a file's when any descriptor of it is closed. So
+# each file (by device and inode) is opened once per process, stays open while anything is held on it, and the
+# process keeps count of what it holds itself.
+_files: dict[tuple[int, int], int] = {}
 _held: set[tuple[int, int]] = set()
 _guard = threading.Lock()
 
@@ -72,49 +73,59 @@ def acquire(path: Path, name: str, wait_s: float) -> Lock:
 
     `owned` is False only when somebody else held it all that time; where locks cannot be had it is True.
     """
-    descriptor = _descriptor(path)
-    if descriptor is None:
-        return Lock(None, owned=True)
-    place = (descriptor, int(sha256(name)[:14], 16))
+    byte = int(sha256(name)[:14], 16)
     deadline = time.monotonic() + wait_s
     while True:
-        got = _try(place)
-        if got is not None:
-            return Lock(place if got else None, owned=True)
+        place = _try(path, byte)
+        if place is not None:
+            return Lock(place or None, owned=True)
         if time.monotonic() >= deadline:
             return Lock(None, owned=False)
         time.sleep(_POLL_S)
 
 
-def _try(place: tuple[int, int]) -> bool | None:
-    """True: held now. False: this file cannot be locked. None: somebody else holds it."""
+def _try(path: Path, byte: int) -> tuple[int, int] | tuple[()] | None:
+    """The place locked now; () when this file cannot be locked; None when somebody else holds it."""
+    if fcntl is None:
+        return ()
     with _guard:
+        descriptor = _descriptor(path)
+        if descriptor is None:
+            return ()
+        place = (descriptor, byte)
         if place in _held:
             return None
         try:
-            fcntl.lockf(place[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place[1])
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
-            return None if error.errno in _BUSY else False
+            return None if error.errno in _BUSY else ()
         _held.add(place)
-        return True
+        return place
 
 
 def _descriptor(path: Path) -> int | None:
-    if fcntl is None:
+    """The file's one descriptor in this process; None when it cannot be had. The guard is held."""
+    try:
+        return _files[_identity(os.stat(path))]
+    except (OSError, KeyError):
+        pass  # not there yet, deleted meanwhile, or not opened yet
+    _close_idle()
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except OSError:
         return None
-    with _guard:
-        try:
-            known = _files.get(path)
-            if known is not None and known[1] == _identity(os.stat(path)):
-                return known[0]
-        except OSError:
-            pass  # deleted meanwhile: made anew below
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
-        except OSError:
-            return None
-        _files[path] = (descriptor, _identity(os.fstat(descriptor)))
-        return descriptor
+    return _files.setdefault(_identity(os.fstat(descriptor)), descriptor)
+
+
+def _close_idle() -> None:
+    """Close the files on which nothing is held, when there are many."""
+    if len(_files) < _MOST_FILES:
+        return
+    busy = {descriptor for descriptor, _ in _held}
+    for identity, descriptor in list(_files.items()):
+        if descriptor not in busy:
+            os.close(descriptor)
+            del _files[identity]
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

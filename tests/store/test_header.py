@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from rooftune.store.header import FileKind, read_header
+from rooftune.store.header import MOST_OPENED, FileKind, read_header
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -39,6 +39,21 @@ def test_a_file_that_took_anothers_place_is_looked_at_anew(tmp_path):
     other.write_bytes(b"")
     os.replace(other, path)
     assert read_header(path).kind is FileKind.NEW
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="there is no /proc here")
+def test_descriptors_do_not_pile_up(tmp_path):
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = count()
+    for number in range(3 * MOST_OPENED):
+        path = tmp_path / f"{number}.db"
+        path.write_bytes(b"not ours")
+        assert read_header(path).kind is FileKind.FOREIGN
+        if number % 2:
+            path.unlink()
+    assert count() <= before + MOST_OPENED
 
 
 _MANY_STORES = """
