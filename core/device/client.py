@@ -126,6 +126,18 @@ class Client:
                 self._programs[key] = program
         return program
 
+    def warm_up(self) -> None:
+        """Compile and run a tiny kernel, keeping nothing: loads the compiler, starts the device's threads."""
+        source = "__kernel void warm_up(__global int *unused) { unused[0] = 0; }"
+        with faults.building("warm_up"):
+            program = _quiet_build(_uncached_program(self.context, source), (), [self.device])
+            kernel = cl.Kernel(program, "warm_up")
+        unused = self.empty(4)  # a kernel does not keep its arguments alive
+        kernel.set_args(unused)
+        with faults.waiting(""):
+            cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,))
+            self.queue.finish()
+
     def kernel(
         self, source: str, name: str, options: Sequence[str] = (), rewrite: Rewrite | None = None
     ) -> cl.Kernel:

@@ -108,7 +108,22 @@ def _open(hello: dict[str, Any]) -> Client:
     devices = [d.device for d in same if d.device is not None]
     chosen = next((d for d in devices if location_of(d) == hello["location"]), devices[0])
     _limit_memory(hello["memory_bytes"])
-    return Client(chosen)
+    client = Client(chosen)
+    _prepare(client)
+    return client
+
+
+def _prepare(client: Client) -> None:
+    """What the first job would otherwise wait for: modules, kernel texts, the compiler."""
+    from ..matmul.candidates import CANDIDATES
+    from ..matmul.problem import Problem
+    from .trial import prove  # noqa: F401
+
+    client.warm_up()
+    small = Problem.of(8, 8, 8)
+    for candidate in CANDIDATES:
+        with suppress(Exception):
+            candidate.plan(small, client.profile)
 
 
 class _Reporter:
