@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -12,7 +13,13 @@ from rooftune.errors import RooftuneError
 
 from .render import emit_error, say, say_error, tolerate_any_encoding
 
-DEFECT, USAGE, INTERRUPTED = 1, 2, 130
+DEFECT, USAGE, WORK, INTERRUPTED = 1, 2, 4, 130
+LESS = "Give smaller shapes, or end programs that hold memory."
+ENVIRONMENTAL = {
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE,
+    errno.ENOMEM, errno.EAGAIN, errno.EFBIG,
+}
+"""What the system refuses for reasons of its own: full disks, quotas, rights, limits. No defect of ours."""
 GROUPS = ("cache", "env")
 """Commands that have commands of their own."""
 
@@ -25,6 +32,7 @@ def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
     our pipe early (`tune keys | head -1`) has all it wants: that is 0.
     """
     args = sys.argv[1:] if argv is None else list(argv)
+    open_missing_streams()
     tolerate_any_encoding()
     try:
         code = _run(app, args)
@@ -32,7 +40,24 @@ def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _let_go_of_stdout()
         code = 0
+    except OSError as error:  # what was printed could not be written
+        _let_go_of_stdout()
+        code = _fail([], WORK, "system", *_refused(error, "standard output"))
     sys.exit(code)
+
+
+def open_missing_streams() -> None:
+    """Puts the null device where a standard stream is closed (`tune keys >&-`).
+
+    Else the next file opened, perhaps a database, takes that stream's number, and whatever a driver prints
+    goes into it.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _run(app: typer.Typer, args: list[str]) -> int:
@@ -49,6 +74,13 @@ def _run(app: typer.Typer, args: list[str]) -> int:
         return _fail(args, error.exit_code, error.code, error.message, error.hint)
     except (KeyboardInterrupt, typer.Abort):
         result = INTERRUPTED
+    except MemoryError as error:
+        said = str(error).strip().rstrip(".") or "a request was refused"
+        return _fail(args, WORK, "memory", f"this machine has too little memory: {said}", LESS)
+    except OSError as error:
+        if error.errno not in ENVIRONMENTAL:
+            return _defect(args, error)
+        return _fail(args, WORK, "system", *_refused(error, _innermost_frame(error)))
     except Exception as error:
         if hasattr(error, "format_message"):  # the parser's own errors, whichever click typer brings
             return _bad_usage(args, error)
@@ -57,6 +89,12 @@ def _run(app: typer.Typer, args: list[str]) -> int:
     if code == INTERRUPTED:
         return _fail(args, code, "interrupted", "interrupted", "")
     return code
+
+
+def _refused(error: OSError, where: str) -> tuple[str, str]:
+    name = error.filename or where
+    hint = "Make room, or allow it, and run this again."
+    return f"the system refused: {error.strerror or error} ({name})", hint
 
 
 def _bad_usage(args: list[str], error: Any) -> int:

@@ -30,6 +30,7 @@ LOG_LEVELS = ("disabled", "minimal", "full")
 ROOTS = ("target", "local", "global")
 
 _FILES = ("cubecl.toml", "CubeCL.toml", "burn.toml", "Burn.toml")
+MOST_BYTES = 1 << 20
 _CUBECL_ONLY = ("profiling", "compilation", "streaming", "memory")
 _TRUE, _FALSE = ("1", "true", "on"), ("0", "false", "off")
 
@@ -298,11 +299,21 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _limited_text(path: Path) -> str:
+    """What the file says; a device that never ends (`--config /dev/zero`) is not read to its end."""
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        large = f"{path}: is larger than {MOST_BYTES:,} bytes"
+        raise ConfigError(large, hint="A configuration is a TOML file.")
+    return data.decode("utf-8")
+
+
 def _read(path: Path, explicit: bool = False) -> _Document | None:
     """The file's document; None for a burn.toml without a `[cubecl]` table that was not asked for by name."""
     path = path.absolute()
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = _limited_text(path)
         data = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(

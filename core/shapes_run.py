@@ -12,6 +12,7 @@ import numpy as np
 
 from .device.client import Client
 from .device.counters import Counts
+from .device.memory import check_available
 from .errors import RooftuneError, UsageError, WorkError
 from .matmul.cost import compute_ops
 from .matmul.key import MatmulAutotuneKey
@@ -138,6 +139,9 @@ def tune_shapes(
 
 def random_inputs(client: Client, problem: Problem, seed: int = 0) -> MatmulInputs:
     """Random operands for a problem of fresh operands, on the device. Raises OutOfMemoryError."""
+    sizes = [operand.size_bytes for operand in (problem.lhs, problem.rhs, problem.out)]
+    client.check_fits(*sizes)
+    check_available(sum(sizes) if client.profile.is_cpu else max(sizes))
     rng = np.random.default_rng(seed)
     lhs, rhs = (
         client.upload(_random(rng, operand.size_bytes, problem.elem))

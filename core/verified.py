@@ -11,7 +11,7 @@ from typing import Any
 
 from .decided import read_decision, stored_decisions
 from .device.client import Client
-from .errors import DeviceFaultError, MeasurementError, UnsupportedError, WorkError
+from .errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError, WorkError
 from .matmul.example import example_of
 from .matmul.key import MatmulAutotuneKey
 from .matmul.problem import Elem, Problem, Shape
@@ -179,7 +179,10 @@ def _look(
         return replace(plain, problem="the winner's code has changed since; the next call tunes it again")
     if problem is None:
         return replace(plain, note="no fresh operands have this key: give a shape to verify it")
-    inputs = random_inputs(client, problem)
+    try:
+        inputs = random_inputs(client, problem)
+    except OutOfMemoryError as error:
+        return replace(plain, problem=f"it could not be measured: {error}")
     proof = prover.prove(client, {decision.index: tunables[decision.index]}, key, inputs)[decision.index]
     proven = replace(plain, proof=proof)
     if proof.passed is False:

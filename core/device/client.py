@@ -308,19 +308,27 @@ class Client:
             thread.waits = None
         return event
 
+    def check_fits(self, *sizes_bytes: int) -> None:
+        """Raises OutOfMemoryError when one of these buffers, or all of them, are more than the device has."""
+        limit, memory = self.profile.max_alloc_bytes, self.profile.memory_bytes
+        for nbytes in sizes_bytes:
+            if limit and nbytes > limit:
+                raise faults.out_of_memory(nbytes, limit)
+        if memory and sum(sizes_bytes) > memory:
+            raise faults.out_of_memory(sum(sizes_bytes), memory, "in all")
+
     def empty(self, nbytes: int) -> cl.Buffer:
         """A read-write buffer with undefined contents. Raises OutOfMemoryError."""
-        limit = self.profile.max_alloc_bytes
-        if limit and nbytes > limit:
-            raise faults.out_of_memory(nbytes, limit)
+        self.check_fits(nbytes)
         with faults.allocating(nbytes):
             return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
 
     def upload(self, data: bytes | bytearray | memoryview | np.ndarray) -> cl.Buffer:
-        """A buffer holding these bytes (of an array: its elements, row-major)."""
+        """A buffer holding these bytes (of an array: its elements, row-major). Raises OutOfMemoryError."""
         array = np.ascontiguousarray(data) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         if array.nbytes == 0:
             return self.empty(0)
+        self.check_fits(array.nbytes)
         with faults.allocating(array.nbytes):
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
             return cl.Buffer(self.context, flags, hostbuf=array.reshape(-1).view(np.uint8))

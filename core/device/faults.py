@@ -84,9 +84,9 @@ def fault(error: cl.Error, candidate: str) -> DeviceFaultError:
     )
 
 
-def out_of_memory(nbytes: int, limit_bytes: int = 0) -> OutOfMemoryError:
+def out_of_memory(nbytes: int, limit_bytes: int = 0, how: str = "in one piece") -> OutOfMemoryError:
     wanted = f" for {nbytes:,} bytes" if nbytes else ""
-    allowed = f"; it gives at most {limit_bytes:,} bytes in one piece" if limit_bytes else ""
+    allowed = f"; it gives at most {limit_bytes:,} bytes {how}" if limit_bytes else ""
     return OutOfMemoryError(
         f"the device has no memory{wanted}{allowed}", hint="Free buffers, or compute a smaller problem."
     )

@@ -180,7 +180,8 @@ class Problem:
         return BatchWalk((e0, e1), (l0, l1), (r0, r1), (o0, o1))
 
 
-_SHAPE = re.compile(r"(\d+)(?:x(\d+)x(\d+))?(t?)(T?)")
+_SHAPE = re.compile(r"([0-9]+)(?:x([0-9]+)x([0-9]+))?(t?)(T?)")
+MOST_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -199,15 +200,17 @@ class Shape:
         match = _SHAPE.fullmatch(text.strip())
         if not match:
             raise UsageError(
-                f"'{text}' is not a shape",
+                f"'{_shortened(text)}' is not a shape",
                 hint="Give N for a square or MxNxK, then t (lhs) and/or T (rhs) for a transposed view: "
                 "1024, 64x4096x1024, 1024T.",
             )
         m, n, k, lhs, rhs = match.groups()
-        size = (int(m), int(n or m), int(k or m))
-        if max(size) >= 1 << 31:
-            raise UsageError(f"'{text}' has an extent above 2147483647", hint="Extents are 32-bit.")
-        return cls(text.strip(), *size, bool(lhs), bool(rhs))
+        extents = [digits.lstrip("0") or "0" for digits in (m, n or m, k or m)]
+        if any(len(digits) > MOST_DIGITS or int(digits) >= 1 << 31 for digits in extents):
+            large = f"'{_shortened(text)}' has an extent above 2147483647"
+            raise UsageError(large, hint="Extents are 32-bit.")
+        rows, columns, inner = (int(digits) for digits in extents)
+        return cls(text.strip(), rows, columns, inner, bool(lhs), bool(rhs))
 
     def problem(self, elem: Elem = Elem.F32, *, batch: int = 1, precision: str = "full") -> Problem:
         return Problem.of(
@@ -227,3 +230,7 @@ class Shape:
         square = self.m == self.n == self.k
         size = f"{self.m}x{self.n}" if square else f"{self.m}x{self.n}x{self.k}"
         return size + "t" * self.lhs_transposed + "T" * self.rhs_transposed
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
