@@ -35,6 +35,9 @@ _OUTCOMES: dict[State, OutcomeKind] = {
 FINALISTS = 3
 """After a search, the best so many are measured against one another once more."""
 
+QUICK_SAMPLES = 3
+"""Samples of a candidate in a turn of a search."""
+
 COMPILERS = min(4, os.cpu_count() or 1)
 
 _NOT_REACHED = "another was good enough before its turn came"
@@ -147,7 +150,7 @@ class Contest:
         while proposed := [i for i in search.propose(measured) if i in planned]:
             fresh = [index for index in proposed if not self.is_out(index)]
             self.compile_ahead(fresh)
-            leader = self.play([*fresh, *([leader] if leader is not None and leader not in fresh else [])])
+            leader = self.play([*fresh, *([leader] if leader is not None else [])], quick=True)
             if self.short_circuit:
                 return leader
             measured |= {i: self.evidence[i].median_s if i in self.evidence else None for i in proposed}
@@ -183,15 +186,20 @@ class Contest:
         known = self.evidence.get(index)
         return known is not None and known.outcome in ("error", "fault", "unsupported")
 
-    def play(self, indexes: list[int]) -> int | None:
+    def play(self, indexes: list[int], *, quick: bool = False) -> int | None:
         """Measures candidates against one another until one of them wins or all are disqualified.
+
+        `quick`: with few samples, for a turn of a search; an output found right before is not looked at.
 
         Dropped candidates never win a round. Should every survivor be disqualified, those dropped
         or never reached are measured anew, against one another.
         """
         while indexes:
-            result = self.measure(indexes)
-            winner = next((s.index for s in result.ranking if self.output_holds(s.index)), None)
+            result = self.measure(indexes, quick)
+            known = self.checks if quick else {}
+            winner = next(
+                (s.index for s in result.ranking if s.index in known or self.output_holds(s.index)), None
+            )
             if winner is not None:
                 first = result.ranking[0].index == winner
                 self.short_circuit, self.tie_break = result.short_circuit, result.tie_break if first else None
@@ -199,13 +207,17 @@ class Contest:
             indexes = [index for index in indexes if not self.is_out(index)]
         return None
 
-    def measure(self, indexes: list[int]) -> RoundResult:
+    def measure(self, indexes: list[int], quick: bool = False) -> RoundResult:
         settings, level = self.context.settings, self.context.level
+        if quick:
+            most = min(QUICK_SAMPLES, settings.max_samples)
+            settings = replace(settings, min_samples=min(most, settings.min_samples), max_samples=most)
         result = run_round(
             list(self.contenders(indexes)),
             settings,
             self.limit_s if self.context.short_circuit else None,
             may_drop=level is not Level.FULL,
+            break_ties=not quick,
             hold=self.hold,
             progress=lambda done, total: self.context.progress("measure", done, total),
         )

@@ -57,6 +57,7 @@ def run_round(
     limit_s: float | None = None,
     *,
     may_drop: bool = True,
+    break_ties: bool = True,
     hold: Hold = nullcontext,
     clock: Callable[[], float] = time.perf_counter,
     progress: Callable[[int, int], object] = lambda done, total: None,
@@ -64,14 +65,14 @@ def run_round(
     """Measures contenders against one another and ranks the survivors.
 
     `limit_s` is the time good enough to stop at, None for none. `may_drop=False` keeps slow ones to the
-    end. `hold()` keeps the device for one's own while samples are taken; `progress(done, total)` is
-    called outside it. Any error disqualifies its candidate; only DeviceFaultError ends the round, since
+    end, `break_ties=False` leaves a near tie as it is. `hold()` keeps the device for one's own while
+    samples are taken; `progress(done, total)` is called outside it. Any error disqualifies its candidate; only DeviceFaultError ends the round, since
     nothing runs on that device afterwards.
     """
     if not settings.adaptive:
         limit_s, may_drop = None, False
     standings = [Standing(contender) for contender in sorted(contenders, key=lambda c: c.index)]
-    race = _Race(standings, settings, limit_s, may_drop, hold, clock, progress)
+    race = _Race(standings, settings, limit_s, may_drop, hold, clock, progress, break_ties)
     race.first_pass()
     if not race.short_circuit:
         race.rounds()
@@ -89,6 +90,7 @@ class _Race:
     hold: Hold
     clock: Callable[[], float]
     progress: Callable[[int, int], object]
+    break_ties: bool = True
     events: list[Event] = field(default_factory=list)
     short_circuit: Standing | None = None
     tie: TieBreak | None = None
@@ -206,7 +208,7 @@ class _Race:
             while not self.finished():
                 self.sample_each()
                 self.review()
-            if not self.short_circuit:
+            if not self.short_circuit and self.break_ties:
                 self.break_tie()
 
     def sample_each(self) -> None:
