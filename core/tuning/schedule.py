@@ -66,8 +66,9 @@ def run_round(
 
     `limit_s` is the time good enough to stop at, None for none. `may_drop=False` keeps slow ones to the
     end, `break_ties=False` leaves a near tie as it is. `hold()` keeps the device for one's own while
-    samples are taken; `progress(done, total)` is called outside it. Any error disqualifies its candidate; only DeviceFaultError ends the round, since
-    nothing runs on that device afterwards.
+    samples are taken; `progress(done, total)` is called outside it. Any error
+    disqualifies its candidate; only DeviceFaultError ends the round, since nothing runs on that device
+    afterwards.
     """
     if not settings.adaptive:
         limit_s, may_drop = None, False
