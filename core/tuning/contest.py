@@ -32,7 +32,7 @@ _OUTCOMES: dict[State, OutcomeKind] = {
     State.UNSUPPORTED: "unsupported",
     State.DISQUALIFIED: "error",
 }
-FINALISTS = 3
+FINALISTS = 4
 """After a search, the best so many are measured against one another once more."""
 
 QUICK_SAMPLES = 3
