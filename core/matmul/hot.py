@@ -25,34 +25,26 @@ from .executor import Prepared
 MOST_REMEMBERED = 512
 """Launches, and calls, that a thread remembers; then it begins anew."""
 
-MOST_EVENTS = 64
-"""Events of its own that a thread remembers of one queue."""
-
 _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
 class Lane:
-    """A queue as one thread uses it, and the thread's latest events there.
+    """A queue as one thread uses it, and the thread's latest event there.
 
-    On an in-order queue those need not be waited for. Others' events are not kept: they may keep host
-    arrays alive.
+    On an in-order queue that one need not be waited for. More are not kept: the driver would have to
+    make new events from fresh memory, which is slower, and others' events may keep host arrays alive.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         self.queue = queue
         self.chained = is_out_of_order(queue)
-        self._own: dict[int, cl.Event] = {}
+        self.latest: cl.Event | None = None
 
     def pending(self, events: Sequence[cl.Event]) -> list[cl.Event]:
         """Those of the events that the next command on this queue must name."""
         if self.chained:
             return list(events)
-        return [event for event in events if id(event) not in self._own]
-
-    def note(self, event: cl.Event) -> None:
-        if len(self._own) >= MOST_EVENTS:
-            self._own.clear()
-        self._own[id(event)] = event
+        return [event for event in events if event is not self.latest]
 
 
 class Remembered:
@@ -135,7 +127,10 @@ class HotPath:
 
         `out.events` then holds that one event, which completes after all it held before.
         """
-        call = self._memory.calls.get((id(a), id(b), id(out), id(queue), precision, dtype, client))
+        if queue is None and precision is None and dtype is None and client is None:
+            call = self._memory.calls.get((id(a), id(b), id(out)))
+        else:
+            call = self._memory.calls.get((id(a), id(b), id(out), id(queue), precision, dtype, client))
         if (
             call is None
             or call.revision != self._decisions.revision
@@ -147,9 +142,10 @@ class HotPath:
             call = self._recall(a, b, out, precision, dtype, client, queue)
             if call is None:
                 return None
-        before = out.events
+        before, known = out.events, call.out_events
         waits = wait_for
-        if before != call.out_events or a.events != call.a_events or b.events != call.b_events:
+        unchanged = before == known and a.events == call.a_events and b.events == call.b_events
+        if not unchanged:
             waits = self._waits(call, a.events, b.events, before, wait_for)
         prepared = call.prepared
         try:
@@ -160,10 +156,12 @@ class HotPath:
             self.forget()
             return None
         call.tally[self._label] += 1
-        before[:] = latest = [event]
-        if call.in_order:
-            call.out_events = latest
-            call.lane.note(event)
+        call.lane.latest = event
+        if unchanged and known:
+            before[0] = known[0] = event
+        else:
+            before[:] = [event]
+            call.out_events = [event] if call.in_order else None
         return event
 
     def _waits(
@@ -210,7 +208,9 @@ class HotPath:
         calls = self._memory.calls
         if len(calls) >= MOST_REMEMBERED:
             self._forget_calls()
-        key = (id(a), id(b), id(out), id(queue), precision, dtype, client)
+        key: tuple[Any, ...] = (id(a), id(b), id(out), id(queue), precision, dtype, client)
+        if queue is precision is dtype is client is None:
+            key = key[:3]
 
         def ended(_: object) -> None:
             gone = calls.pop(key, None)
