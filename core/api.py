@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import session as sessions
 from .device.opencl import cl
 from .errors import UsageError
 from .matmul.hot import Array
@@ -53,7 +54,7 @@ def matmul(
     Raises UsageError (a ValueError) for shapes that do not multiply, DtypeError (a TypeError) for
     other element types, DeviceError without a device, WorkError when no candidate can run.
     """
-    session = default_session()
+    session = sessions.current or default_session()
     if out is not None:
         if session.hot.launch(a, b, out, precision, dtype, client, queue, wait_for):
             return out

@@ -273,17 +273,19 @@ def _append_record(path: Path, record: dict[str, Any]) -> None:
         file.write(json.dumps(record) + "\n")
 
 
-_default: Session | None = None
+current: Session | None = None
+"""The process's session, once there is one."""
+
 _default_lock = threading.Lock()
 
 
 def default_session() -> Session:
     """The session of `rooftune.matmul`, made at the first call from the configuration found then."""
-    global _default
-    if _default is not None:
-        return _default
+    global current
+    if current is not None:
+        return current
     with _default_lock:
-        if _default is None:
-            _default = Session()
-            atexit.register(_default.close, f"calls from {Path((sys.argv or [''])[0]).name or 'Python'}")
-        return _default
+        if current is None:
+            current = Session()
+            atexit.register(current.close, f"calls from {Path((sys.argv or [''])[0]).name or 'Python'}")
+        return current
