@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import Common, common
-from .render import emit, format_seconds, print_lines, say, say_error, status_line, warn
+from .render import emit, format_seconds, print_folded, say, say_error, status_line, warn
 from .shapes import _DOING as DOING
 from .shapes import ColdOption, RepeatOption, WarmOption
 
@@ -84,7 +84,7 @@ def kernel(
             described,
             sizes,
             repeat=repeat,
-            done=lambda run: None if common.json else status.above(print_lines)(_lines(run, verbose)),
+            done=lambda run: None if common.json else status.above(print_folded)(_lines(run, verbose)),
         )
     if common.json:
         emit("kernel", report.to_json())
@@ -116,8 +116,10 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
     yield f"  {run.measured} of {count} configurations measured{stopped}"
     if not verbose:
         return
-    for evidence in decision.ranking[1:SHOWN]:
-        yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}"
+    others = sorted(decision.ranking[1:], key=lambda evidence: evidence.median_s or 0.0)
+    for evidence in others[: SHOWN - 1]:
+        dropped = "  (dropped)" if evidence.outcome == "dropped" else ""
+        yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}{dropped}"
     if run.source == "tuned":
         spent = ", ".join(f"{name[:-2]} {format_seconds(s)}" for name, s in vars(decision.timings).items())
         yield f"  time spent: {spent}"

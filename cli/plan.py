@@ -96,6 +96,7 @@ def _group_lines(members: list[PlannedCandidate]) -> Iterator[str]:
     for member in members:
         entry = member.entry
         known = not member.refusal or member.refusal in why
-        yield f"    {entry.index:>2} {entry.name}{'' if not member.refusal else '  (unsupported)'}"
+        mark = "" if not member.refusal else "  (unsupported)"
+        yield from wrapped(f"    {entry.index:>2} {entry.name}{mark}", "       ")
         if not known:
             yield from wrapped(f"       {member.refusal}", "       ")

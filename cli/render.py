@@ -184,14 +184,13 @@ class StatusLine:
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
-        self._phase = ""
-        self._began_s = 0.0
+        self._began_s: dict[str, float] = {}
 
     def progress(self, phase: str, done: int, total: int) -> None:
         """So much of a phase is done; says the time left once a second of it has passed."""
-        if phase != self._phase or done == 0:
-            self._phase, self._began_s = phase, monotonic()
-        self.show(f"{phase} {done}/{total}{_time_left(monotonic() - self._began_s, done, total)}")
+        if done == 0 or phase not in self._began_s:
+            self._began_s[phase] = monotonic()
+        self.show(f"{phase} {done}/{total}{_time_left(monotonic() - self._began_s[phase], done, total)}")
 
     def show(self, text: str) -> None:
         """Replace the line."""

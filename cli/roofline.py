@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
-from .render import emit, print_lines, say, status_line, warn
+from .render import emit, print_folded, say, status_line, warn
 
 PngOption = Annotated[
     Path | None,
@@ -78,6 +78,7 @@ def roofline(
     size = shutil.get_terminal_size((100, 30))
     rows = min(32, size.lines - 2) if sys.stdout.isatty() else 28
     unicode = (sys.stdout.encoding or "").lower().startswith("utf") and os.environ.get("TERM") != "dumb"
-    print_lines([draw(found, min(size.columns - 1, 120), rows, unicode=unicode)])
+    drawing = draw(found, min(size.columns - 1, 120), rows, unicode=unicode)
+    print_folded(drawing.splitlines(), indent=" " * 5)
     for path in written:
         say(f"written: {path}")

@@ -135,7 +135,7 @@ def _details(run: ShapeRun) -> Iterator[str]:
     share = f", {decision.roofline:.0%} of the roofline" if decision.roofline is not None else ""
     limit = f", limit {format_seconds(decision.limit_s)}" if decision.limit_s is not None else ""
     stopped = ", stopped early" if decision.short_circuit else ""
-    speed = f", {run.gflops:.1f} GFLOP/s" if run.gflops else ""
+    speed = f"; next at {run.gflops:.1f} GFLOP/s" if run.gflops else ""
     median = format_seconds(decision.median_s)
     yield f"  {decision.name} ({run.source}): {median}{share}{limit}{stopped}{speed}"
     if run.source == "tuned":

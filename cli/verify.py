@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
-from .render import emit, format_seconds, print_lines, say, status_line, warn
+from .render import emit, format_seconds, print_folded, say, status_line, warn
 
 if TYPE_CHECKING:
     from rooftune.verified import Verified
@@ -48,7 +48,8 @@ def verify(
             elem=elem,
             batch=batch,
             precision=precision,
-            done=lambda found: None if common.json else status.above(print_lines)(_lines(found)),
+            progress=lambda label: status.show(f"verifying {label}"),
+            done=lambda found: None if common.json else status.above(print_folded)(_lines(found)),
         )
     if common.json:
         emit("verify", report.to_json())

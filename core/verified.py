@@ -108,11 +108,13 @@ def verify(
     batch: int = 1,
     precision: str | None = None,
     done: Callable[[Verified], object] = lambda verified: None,
+    progress: Callable[[str], object] = lambda label: None,
 ) -> VerifyReport:
     """Proves the winners of stored decisions anew and measures them against their runners-up.
 
     With shapes: the decisions for those; without: all of this device, level and environment. What is found
-    wrong is reported and changes nothing stored. `done` is called after each.
+    wrong is reported and changes nothing stored. `progress` is called with the label of each before it is
+    looked at, `done` with what was found after it.
     """
     # Without a store: what was once proven is proven again.
     prover = Prover(config=session.config.proof)
@@ -122,6 +124,7 @@ def verify(
         if shapes:
             subjects = _of_shapes(session, client, shapes, elem, batch, precision)
         for label, key, decision, problem in subjects:
+            progress(label)
             found.append(_look(session, client, prover, label, key, decision, problem))
             done(found[-1])
     finally:

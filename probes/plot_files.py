@@ -165,19 +165,20 @@ def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
         return
     first = 0.93 - 0.026 * (len(lines) + 1)
     figure.text(left, first, "decisions: rate, share of the roofline, kernel", fontsize=8, va="top")
-    each = -(-len(roofline.points) // columns)
+    each, length = -(-len(roofline.points) // columns), 58 if columns == 1 else 48
     step = min(0.026, (first - 0.03) / (each + 1))
     for number, point in enumerate(roofline.points):
         column, row = divmod(number, each)
         x, y = left + column * (0.99 - left) / columns, first - step * (row + 1)
         colour = _POINT_COLOURS.get(point.dtype, "#000000")
-        figure.text(x, y, f"{mark(number)}  {_short(point)}", fontsize=8, va="top", color=colour)
+        figure.text(x, y, f"{mark(number)}  {_short(point, length)}", fontsize=8, va="top", color=colour)
 
 
-def _short(point: Point) -> str:
+def _short(point: Point, length: int) -> str:
     share = "" if point.share is None else f" {point.share:.0%}"
-    name = point.winner.removeprefix("matmul_")
-    return f"{point.label} {point.dtype}  {rate(point.ops_per_s, 'FLOP/s')}{share}  {name[:28]}"
+    name = f"{point.label} {point.dtype}".strip()
+    text = f"{name}  {rate(point.ops_per_s, 'FLOP/s')}{share}  {point.winner.removeprefix('matmul_')}"
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _free_offset(x: float, y: float, taken: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -42,7 +42,7 @@ def level_text(level: Level) -> str:
 def point_text(point: Point) -> str:
     share = "" if point.share is None else f", {point.share:.0%} of its roofline"
     name = f"{point.label} {point.dtype}".strip()
-    return f"{name}: {rate(point.ops_per_s, 'FLOP/s')}{share}, {point.winner}"
+    return f"{name}: {rate(point.ops_per_s, 'FLOP/s')}{share}, {point.winner.removeprefix('matmul_')}"
 
 
 def decades(low: float, high: float) -> list[float]:

@@ -201,7 +201,10 @@ def _adds_in(dtype: str) -> str:
 
 
 def _describe(probe: str, facts: dict[str, Any]) -> str:
-    return " ".join([probe, *(str(value) for value in facts.values())])
+    from .plot_text import size
+
+    words = (size(value) if name == "working_set_bytes" else str(value) for name, value in facts.items())
+    return " ".join([probe, *words])
 
 
 def known_name(name: str, allowed: tuple[str, ...], what: str) -> str:

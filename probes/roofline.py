@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import Any
 
+from rooftune.matmul.key import MAX_STRIDE_FACTOR
 from rooftune.tuning.decision import Decision
 
 from .bandwidth import power_of_two
@@ -212,14 +213,28 @@ def label_of(decision: Decision) -> str:
     try:
         m, n, k, batch = (int(definition[name]) for name in ("m", "n", "k", "batch"))
     except (KeyError, TypeError, ValueError):
-        return decision.tuner or "decision"
+        return _own_kernel(decision)
     views = "".join(
         letter
         for letter, side in (("t", "lhs"), ("T", "rhs"))
         if _is_transposed(definition.get(f"matrix_layout_{side}"))
     )
     size = f"{m}" if m == n == k else f"{m}x{n}x{k}"
-    return (f"{batch} of " if batch > 1 else "") + size + views
+    return (f"{batch} of " if batch > 1 else "") + size + views + _alignment(definition)
+
+
+def _alignment(definition: dict[str, Any]) -> str:
+    """What sets a key apart whose strides are multiples of few bytes: ` @32`, as `tune cache ls` has it."""
+    factors = [definition.get(f"{side}_stride_factor") for side in ("lhs", "rhs")]
+    least = min((factor for factor in factors if isinstance(factor, int)), default=MAX_STRIDE_FACTOR)
+    return f" @{2**least}" if least < MAX_STRIDE_FACTOR else ""
+
+
+def _own_kernel(decision: Decision) -> str:
+    """A tuner's name, with the problem size where its key has nothing but that."""
+    name = (decision.tuner or "decision").removeprefix("kernel:")
+    size = decision.key.get("problem_size") if isinstance(decision.key, dict) else None
+    return f"{name} {'x'.join(map(str, size))}" if isinstance(size, list) else name
 
 
 def _is_transposed(layout: object) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
@@ -233,12 +234,12 @@ class Contest:
             verdicts = self.proofs(indexes)
         if self.measuring_inputs is None:
             self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
-        for index in indexes:
+        for done, index in enumerate(indexes):
             yield Contender(
                 index,
                 self.tunables[index].name,
                 self.sampler(index),
-                self.preparer(index, verdicts),
+                self.preparer(index, verdicts, partial(self.tell, done, len(indexes))),
                 self.floor(index),
             )
 
@@ -267,12 +268,21 @@ class Contest:
 
         return sample
 
-    def preparer(self, index: int, verdicts: Mapping[int, Verdict]) -> Callable[[], None]:
+    def tell(self, done: int, total: int, phase: str) -> None:
+        self.context.progress(phase, done, total)
+
+    def preparer(
+        self, index: int, verdicts: Mapping[int, Verdict], tell: Callable[[str], object]
+    ) -> Callable[[], None]:
         def prepare() -> None:
             try:
+                if self.tunables[index].proof is not None:
+                    tell("prove")
                 with self.timed("prove_s"):
                     verdict = verdicts.get(index, Verdict(None))
                 self.heed(index, verdict)
+                if self.tunables[index].prepare is not None:
+                    tell("compile")
                 self.compile(index)
             except DeviceFaultError as error:
                 raise self.fault(index, error) from error

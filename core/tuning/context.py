@@ -201,9 +201,9 @@ class TuningContext:
     """Everything around a tuning that is not the problem itself.
 
     `sinks` get each new decision's record, `warn` a sentence for the user, `progress` (phase, done,
-    total), with phase "probe" or "measure" (which counts candidates that have had their first sample);
-    none of them is called while samples are taken. `measure=False` refuses to tune: a key without a
-    decision then raises WorkError.
+    total), with phase "probe", or "prove", "compile" and "measure" (which count candidates that have had
+    their first sample); none of them is called while samples are taken. `measure=False` refuses to tune: a
+    key without a decision then raises WorkError.
     """
 
     level: Level = Level.BALANCED

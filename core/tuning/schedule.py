@@ -138,9 +138,9 @@ class _Race:
 
     def first_pass(self) -> None:
         for done, standing in enumerate(self.standings):
-            self.progress(done, len(self.standings))
             if self.cannot_win(standing) or not self.prepared(standing):
                 continue
+            self.progress(done, len(self.standings))
             with self.measuring():
                 self.enter(standing)
             if self.short_circuit:
