@@ -10,6 +10,7 @@ from .matmul.key import MatmulAutotuneKey
 from .matmul.problem import Elem, Problem, Shape
 from .session import TUNER, Session
 from .tuning.decision import Decision
+from .tuning.place import Place
 from .tuning.tunable import key_text
 
 
@@ -41,7 +42,7 @@ def stored_decisions(session: Session, problems: Sequence[Problem], client: Clie
     for problem in problems:
         key = key_text(MatmulAutotuneKey.build(problem, session.level))
         decision = read_decision(
-            session.store.decisions.load(TUNER, str(session.level), client.device_id, checksum, key)
+            session.store.decisions.load(Place(TUNER, str(session.level), client.device_id, checksum, key))
         )
         if decision is not None:
             yield decision

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..tuning.place import Place
 from .stores import DecisionStore, ProbeStore
 
 
@@ -13,34 +14,26 @@ class ColdDecisions:
 
     def __init__(self, store: DecisionStore) -> None:
         self._store = store
-        self._fresh: set[tuple[str, ...]] = set()
+        self._fresh: set[Place] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def load(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
-    ) -> dict[str, Any] | None:
-        place = (tuner, level, device_id, checksum, key_json)
-        return self._store.load(*place) if place in self._fresh else None
+    def load(self, place: Place) -> dict[str, Any] | None:
+        return self._store.load(place) if place in self._fresh else None
 
-    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> list[dict[str, Any]]:
+    def others(self, place: Place) -> list[dict[str, Any]]:
         return []
 
     def save(
         self,
-        tuner: str,
-        level: str,
-        device_id: str,
-        checksum: str,
-        key_json: str,
+        place: Place,
         decision_json: Mapping[str, Any],
         *,
         began_at_row_version: int | None,
     ) -> dict[str, Any]:
-        place = (tuner, level, device_id, checksum, key_json)
         self._fresh.add(place)
-        return self._store.save(*place, decision_json, began_at_row_version=began_at_row_version)
+        return self._store.save(place, decision_json, began_at_row_version=began_at_row_version)
 
 
 class ColdProbes:

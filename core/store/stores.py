@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
+from ..tuning.place import Place
 from .database import Database
 from .entry import IMPORTED, LOCAL, Entry, namespace, to_text
 from .environment import locate
@@ -64,27 +65,20 @@ class DecisionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def load(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
-    ) -> dict[str, Any] | None:
+    def load(self, place: Place) -> dict[str, Any] | None:
         """The stored decision, with `"origin"` "local" or "imported" in it, or None."""
-        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
+        entry = self._database.get(_at(place), place.key, place.checksum)
         return _decision(entry) if entry else None
 
-    def row_version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> int | None:
+    def row_version(self, place: Place) -> int | None:
         """What `save` wants as `began_at_row_version`, taken when a tuning begins; None: nothing is
         stored.
         """
-        place = decisions_namespace(device_id, tuner, level)
-        return self._database.version(place, key_json, checksum) or None
+        return self._database.version(_at(place), place.key, place.checksum) or None
 
     def save(
         self,
-        tuner: str,
-        level: str,
-        device_id: str,
-        checksum: str,
-        key_json: str,
+        place: Place,
         decision_json: Mapping[str, Any],
         *,
         began_at_row_version: int | None,
@@ -96,13 +90,12 @@ class DecisionStore:
         """
         value = {name: decision_json[name] for name in decision_json if name != "origin"}
         origin = IMPORTED if decision_json.get("origin") == IMPORTED else LOCAL
-        place = decisions_namespace(device_id, tuner, level)
-        entry = Entry(place, key_json, checksum, to_text(value), origin)
+        entry = Entry(_at(place), place.key, place.checksum, to_text(value), origin)
         return _decision(self._database.put(entry, began_at_row_version or 0)) or dict(decision_json)
 
-    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> list[dict[str, Any]]:
+    def others(self, place: Place) -> list[dict[str, Any]]:
         """Decisions for this key among any list of candidates, newest first: evidence to build on."""
-        entries = self._database.at_key(decisions_namespace(device_id, tuner, level), key_json)
+        entries = self._database.at_key(_at(place), place.key)
         found = [_decision(entry) for entry in reversed(entries)]
         return [decision for decision in found if decision is not None]
 
@@ -111,33 +104,29 @@ class DecisionStore:
         found = [_decision(entry) for entry in self._database.find("autotune")]
         return [decision for decision in found if decision is not None]
 
-    def forget(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
+    def forget(self, place: Place) -> bool:
         """Remove a decision (its winner faulted); True when there was one."""
-        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
+        entry = self._database.get(_at(place), place.key, place.checksum)
         return entry is not None and self._database.delete([entry]) > 0
 
-    def proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
+    def proven_here(self, place: Place) -> bool:
         """Whether the imported decision that stands there now was proven on this machine before."""
-        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
-        mark = self._database.get(imports_namespace(device_id), entry.id) if entry else None
+        entry = self._database.get(_at(place), place.key, place.checksum)
+        mark = self._database.get(imports_namespace(place.device_id), entry.id) if entry else None
         return entry is not None and mark is not None and mark.value == to_text(entry.digest)
 
-    def set_proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> None:
+    def set_proven_here(self, place: Place) -> None:
         """Remember that the imported decision that stands there now was proven on this machine.
 
         The mark is kept apart from the decision, so that it never travels with it.
         """
-        entry = self._database.get(decisions_namespace(device_id, tuner, level), key_json, checksum)
+        entry = self._database.get(_at(place), place.key, place.checksum)
         if entry is not None:
-            self._database.put(Entry(imports_namespace(device_id), entry.id, "", to_text(entry.digest)))
+            self._database.put(Entry(imports_namespace(place.device_id), entry.id, "", to_text(entry.digest)))
 
     def claim(
         self,
-        tuner: str,
-        level: str,
-        device_id: str,
-        checksum: str,
-        key_json: str,
+        place: Place,
         *,
         began_at_row_version: int | None,
         wait_s: float = CLAIM_WAIT_S,
@@ -147,14 +136,13 @@ class DecisionStore:
         Waits at most `wait_s` seconds for a process that holds the key. A decision committed since
         `began_at_row_version` comes back in the claim.
         """
-        place = (tuner, level, device_id, checksum, key_json)
         name = to_text(["decision", *place])
         lock = self._database.lock(name, min(wait_s, SILENT_WAIT_S))
         if not lock.owned and wait_s > SILENT_WAIT_S:
             self._database.say(f"another process is tuning a key of this run; waiting {wait_s:.0f} s at most")
             lock = self._database.lock(name, wait_s - SILENT_WAIT_S)
-        changed = self.row_version(*place) != began_at_row_version
-        return Claim(lock.owned, self.load(*place) if changed else None, lock)
+        changed = self.row_version(place) != began_at_row_version
+        return Claim(lock.owned, self.load(place) if changed else None, lock)
 
 
 class ProbeStore:
@@ -279,6 +267,10 @@ def open_store(
 def null_store() -> Store:
     """A store of memory alone."""
     return Store(Database(None))
+
+
+def _at(place: Place) -> str:
+    return decisions_namespace(place.device_id, place.tuner, place.level)
 
 
 def decisions_namespace(device_id: str, tuner: str, level: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from .level import Level
+from .place import Place
 from .samples import BenchSettings
 from .tunable import Tunable
 
@@ -85,45 +86,35 @@ class FreeClaim:
 
 
 class DecisionStore(Protocol):
-    """Decisions that outlive the process, as JSON data under (tuner, level, device, checksum, key)."""
+    """Decisions that outlive the process, as JSON data under their places."""
 
-    def load(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
-    ) -> dict[str, Any] | None:
+    def load(self, place: Place) -> dict[str, Any] | None:
         """The decision stored for exactly this, or None."""
 
-    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> Sequence[dict[str, Any]]:
-        """Decisions for the same key under any checksum, newest first: their evidence may still hold."""
+    def others(self, place: Place) -> Sequence[dict[str, Any]]:
+        """Decisions there under any checksum, newest first: their evidence may still hold."""
 
-    def row_version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> int | None:
+    def row_version(self, place: Place) -> int | None:
         """Tells apart the row that stands now from one written later; None when there is no row."""
 
     def save(
         self,
-        tuner: str,
-        level: str,
-        device_id: str,
-        checksum: str,
-        key_json: str,
+        place: Place,
         decision_json: dict[str, Any],
         *,
         began_at_row_version: int | None,
     ) -> dict[str, Any]:
         """Stores a decision, unless another was since `began_at_row_version`. Returns the one that stands."""
 
-    def proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
+    def proven_here(self, place: Place) -> bool:
         """Whether the imported decision that stands there now was proven on this machine before."""
 
-    def set_proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> None:
+    def set_proven_here(self, place: Place) -> None:
         """Remembers that the imported decision that stands there now was proven on this machine."""
 
     def claim(
         self,
-        tuner: str,
-        level: str,
-        device_id: str,
-        checksum: str,
-        key_json: str,
+        place: Place,
         *,
         began_at_row_version: int | None,
     ) -> AbstractContextManager[Claim]:
@@ -137,43 +128,33 @@ class DecisionStore(Protocol):
 class NoStore:
     """Keeps nothing: decisions live in this process only."""
 
-    def load(
-        self, tuner: str, level: str, device_id: str, checksum: str, key_json: str
-    ) -> dict[str, Any] | None:
+    def load(self, place: Place) -> dict[str, Any] | None:
         return None
 
-    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> Sequence[dict[str, Any]]:
+    def others(self, place: Place) -> Sequence[dict[str, Any]]:
         return ()
 
-    def row_version(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> int | None:
+    def row_version(self, place: Place) -> int | None:
         return None
 
     def save(
         self,
-        tuner: str,
-        level: str,
-        device_id: str,
-        checksum: str,
-        key_json: str,
+        place: Place,
         decision_json: dict[str, Any],
         *,
         began_at_row_version: int | None,
     ) -> dict[str, Any]:
         return decision_json
 
-    def proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> bool:
+    def proven_here(self, place: Place) -> bool:
         return False
 
-    def set_proven_here(self, tuner: str, level: str, device_id: str, checksum: str, key_json: str) -> None:
+    def set_proven_here(self, place: Place) -> None:
         pass
 
     def claim(
         self,
-        tuner: str,
-        level: str,
-        device_id: str,
-        checksum: str,
-        key_json: str,
+        place: Place,
         *,
         began_at_row_version: int | None,
     ) -> AbstractContextManager[Claim]:

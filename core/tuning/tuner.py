@@ -20,6 +20,7 @@ from .decision import Decision
 from .events import reason_of
 from .failures import FAULT_HINT, FaultWhileTuning, fault_reason
 from .memory import DecisionTable, Slot
+from .place import Place
 from .plan import make_plan
 from .reuse import reuse_from
 from .tunable import Tunable, TunableSet, key_text
@@ -152,9 +153,9 @@ class LocalTuner:
             )
         if len(tunables) == 1:
             return self._publish(call, single_decision(call.client, context, self.name, tunables, call.key))
-        row = self._row(call)
-        began_at = context.store.row_version(*row)
-        stored = _read(context.store.load(*row))
+        place = self._place(call)
+        began_at = context.store.row_version(place)
+        stored = _read(context.store.load(place))
         problem = self._problem_with(stored, call) if stored is not None else ""
         if stored is not None and not problem:
             return _outcome(call, stored, "disk")
@@ -162,21 +163,21 @@ class LocalTuner:
 
     def _claim_and_tune(self, call: Call, began_at: int | None, note: str) -> Outcome:
         """Tunes, unless another process that was at it already has decided meanwhile."""
-        store, row = self.context.store, self._row(call)
+        store, place = self.context.store, self._place(call)
         if not self.context.measure:
             return self._tune(call, began_at, note)
-        with store.claim(*row, began_at_row_version=began_at) as claim:
+        with store.claim(place, began_at_row_version=began_at) as claim:
             meanwhile = _read(claim.decision)
             if meanwhile is None:
                 return self._tune(call, began_at, note)
             problem = self._problem_with(meanwhile, call)
             if problem:
-                return self._tune(call, store.row_version(*row), problem)
+                return self._tune(call, store.row_version(place), problem)
             return _outcome(call, meanwhile, "disk")
 
     def _tune(self, call: Call, began_at: int | None, note: str) -> Outcome:
         """Measures, stores and publishes; of two processes that tuned at once the first one's stands."""
-        context, row = self.context, self._row(call)
+        context, place = self.context, self._place(call)
         if not context.measure:
             raise WorkError(
                 f"no decision for this key can be used ({note or 'it is new'})",
@@ -186,9 +187,9 @@ class LocalTuner:
         try:
             decision = tune_key(call.client, context, self.name, call.tunables, call.key, call.inputs, reuse)
         except FaultWhileTuning as fault:
-            context.store.save(*row, fault.decision.to_json(), began_at_row_version=began_at)
+            context.store.save(place, fault.decision.to_json(), began_at_row_version=began_at)
             raise
-        standing = _read(context.store.save(*row, decision.to_json(), began_at_row_version=began_at))
+        standing = _read(context.store.save(place, decision.to_json(), began_at_row_version=began_at))
         if standing is None or self._problem_with(standing, call):
             standing = decision
         return self._publish(call, standing, note)
@@ -203,8 +204,7 @@ class LocalTuner:
         entry = self._table.get(call.slot)
         if entry is not None:
             yield entry.decision
-        slot = call.slot
-        others = self.context.store.others(self.name, slot.level, slot.device_id, slot.key)
+        others = self.context.store.others(self._place(call))
         yield from filter(None, map(_read, others))
 
     def _problem_with(self, stored: Decision, call: Call) -> str:
@@ -224,15 +224,15 @@ class LocalTuner:
 
     def _problem_with_import(self, stored: Decision, call: Call) -> str:
         """What was found elsewhere is proven here before it is used."""
-        store, row = self.context.store, self._row(call)
-        if store.proven_here(*row):
+        store, place = self.context.store, self._place(call)
+        if store.proven_here(place):
             return ""
         winner = {stored.index: call.tunables[stored.index]}
         verdict = self.context.prover.prove(call.client, winner, call.key, call.inputs)[stored.index]
         if verdict.passed is False:
             return f"it was imported, and its winner {stored.name} is not right here: {verdict.reason}"
         if verdict.passed:
-            store.set_proven_here(*row)
+            store.set_proven_here(place)
         return ""
 
     # Running
@@ -275,9 +275,9 @@ class LocalTuner:
     def _condemn(self, call: Call, decision: Decision, index: int, error: Exception) -> DeviceFaultError:
         reason = fault_reason(decision.evidence[index].name, error)
         self._table.drop(call.slot)
-        row, store = self._row(call), self.context.store
+        place, store = self._place(call), self.context.store
         bad = decision.condemned(index, reason)
-        store.save(*row, bad.to_json(), began_at_row_version=store.row_version(*row))
+        store.save(place, bad.to_json(), began_at_row_version=store.row_version(place))
         return DeviceFaultError(reason, hint=FAULT_HINT)
 
     # Places
@@ -294,9 +294,9 @@ class LocalTuner:
         )
         return Call(client, tunables, key, inputs, slot)
 
-    def _row(self, call: Call) -> tuple[str, str, str, str, str]:
+    def _place(self, call: Call) -> Place:
         slot = call.slot
-        return self.name, slot.level, slot.device_id, slot.checksum, slot.key
+        return Place(self.name, slot.level, slot.device_id, slot.checksum, slot.key)
 
     def _broken(self, call: Call) -> dict[int, str]:
         entry = self._table.get(call.slot)

@@ -16,6 +16,7 @@ from rooftune.matmul.problem import Shape
 from rooftune.store.database import Database
 from rooftune.store.schema import STEPS
 from rooftune.store.stores import Store
+from rooftune.tuning.place import Place
 
 from ..store.cold_run import NumbersClient, candidates
 from ..store.cold_run import tune as tune_keys
@@ -33,12 +34,12 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "default.db"
     store = Store(Database(path))
     tune_keys(store, ["a", "b", "c"], NumbersClient(0.0), candidates(5))
-    row = ("matmul", "balanced", "a very long device|" * 6, "sum")
     key = json.dumps(MatmulAutotuneKey.build(Shape.parse("8192x8192x4096tT").problem()).to_json())
     (found, *_) = store.database.find("autotune")
     decision = json.loads(found.value)
     decision["key"] = json.loads(key)
-    store.decisions.save(*row, key, decision, began_at_row_version=None)
+    place = Place("matmul", "balanced", "a very long device|" * 6, "sum", key)
+    store.decisions.save(place, decision, began_at_row_version=None)
     store.probes.save("device", 1, "p", {"value": 1.0})
     store.proofs.save("device", "p", {"passed": True})
     store.records.append("autotune", {"key": json.loads(key), "winner": "x", "median_s": 1e-3})
@@ -67,7 +68,8 @@ def test_ls_json(tune: Callable[..., Any], store: Path) -> None:
     assert sum(each["entries"] for each in listed["namespaces"]) == 8
 
 
-def test_ls_of_nothing(tune: Callable[..., Any], tmp_path: Path) -> None:
+def test_ls_of_nothing(tune: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBECL_ENVIRONMENT", "nothing-yet")
     ran = tune("cache", "ls")
     assert ran.code == 0 and "no decisions" in ran.out
     assert fits("cache-ls", tune("cache", "ls", "--json").json)["entries"] == []

@@ -18,6 +18,7 @@ from rooftune.proof.adversaries import CANDIDATES, TABLE
 from rooftune.proof.subject import MatmulProof
 from rooftune.session import TUNER, Session
 from rooftune.shapes_run import tune_shapes
+from rooftune.tuning.place import Place
 from rooftune.tuning.tunable import key_text
 from rooftune.verified import verify
 
@@ -59,9 +60,9 @@ def stored(session):
 
 def store(session, decision):
     key = key_text(MatmulAutotuneKey.build(session.problem(SHAPE)))
-    place = (TUNER, str(session.level), session.client().device_id, decision.checksum, key)
-    version = session.store.decisions.row_version(*place)
-    session.store.decisions.save(*place, decision.to_json(), began_at_row_version=version)
+    place = Place(TUNER, str(session.level), session.client().device_id, decision.checksum, key)
+    version = session.store.decisions.row_version(place)
+    session.store.decisions.save(place, decision.to_json(), began_at_row_version=version)
 
 
 def look(session, *shapes):

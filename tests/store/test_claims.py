@@ -14,10 +14,11 @@ import pytest
 from rooftune.store import locks
 from rooftune.store.database import Database
 from rooftune.store.stores import Store
+from rooftune.tuning.place import Place
 
 from .runs import cold_run, finish, start
 
-ROW = ("matmul", "balanced", "device", "sum", "key")
+ROW = Place("matmul", "balanced", "device", "sum", "key")
 KEYS = ("a", "b", "c", "d")
 
 
@@ -62,36 +63,36 @@ def test_a_process_that_dies_gives_its_claims_back(tmp_path: Path) -> None:
 def test_waiting_is_bounded(tmp_path: Path) -> None:
     file = tmp_path / "default.db"
     store = Store(Database(file))
-    with store.decisions.claim(*ROW, began_at_row_version=None) as claim:
+    with store.decisions.claim(ROW, began_at_row_version=None) as claim:
         assert claim.owned
         child = os.fork()
         if child == 0:
             other = Store(Database(file))
             began = time.monotonic()
-            with other.decisions.claim(*ROW, began_at_row_version=None, wait_s=0.2) as late:
+            with other.decisions.claim(ROW, began_at_row_version=None, wait_s=0.2) as late:
                 os._exit(
                     0 if not late.owned and late.decision is None and time.monotonic() - began < 5 else 1
                 )
         assert os.waitpid(child, 0)[1] == 0
-    with store.decisions.claim(*ROW, began_at_row_version=None, wait_s=0.0) as claim:
+    with store.decisions.claim(ROW, began_at_row_version=None, wait_s=0.0) as claim:
         assert claim.owned
 
 
 def test_keys_do_not_wait_for_one_another(tmp_path: Path) -> None:
     store = Store(Database(tmp_path / "default.db"))
     with (
-        store.decisions.claim(*ROW, began_at_row_version=None) as one,
-        store.decisions.claim(*ROW[:4], "other key", began_at_row_version=None, wait_s=0.0) as two,
+        store.decisions.claim(ROW, began_at_row_version=None) as one,
+        store.decisions.claim(ROW._replace(key="other key"), began_at_row_version=None, wait_s=0.0) as two,
     ):
         assert one.owned and two.owned
 
 
 def test_what_was_decided_while_waiting_comes_with_the_claim(tmp_path: Path) -> None:
     store = Store(Database(tmp_path / "default.db"))
-    store.decisions.save(*ROW, {"x": 1}, began_at_row_version=None)
-    with store.decisions.claim(*ROW, began_at_row_version=None) as claim:
+    store.decisions.save(ROW, {"x": 1}, began_at_row_version=None)
+    with store.decisions.claim(ROW, began_at_row_version=None) as claim:
         assert claim.decision == {"x": 1, "origin": "local"}
-    with store.decisions.claim(*ROW, began_at_row_version=store.decisions.row_version(*ROW)) as claim:
+    with store.decisions.claim(ROW, began_at_row_version=store.decisions.row_version(ROW)) as claim:
         assert claim.decision is None
 
 
@@ -108,10 +109,10 @@ def test_a_network_folder_without_locks_is_no_obstacle(
 
     monkeypatch.setattr(locks.fcntl, "lockf", refuse)
     store = Store(Database(tmp_path / "default.db"))
-    with store.decisions.claim(*ROW, began_at_row_version=None) as claim:
+    with store.decisions.claim(ROW, began_at_row_version=None) as claim:
         assert claim.owned
-        store.decisions.save(*ROW, {"x": 1}, began_at_row_version=None)
-    assert store.decisions.load(*ROW) is not None
+        store.decisions.save(ROW, {"x": 1}, began_at_row_version=None)
+    assert store.decisions.load(ROW) is not None
 
 
 def test_a_warm_run_measures_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rooftune.config import load_config
 from rooftune.folders import stand_in_for_user_cache, user_cache_folder
 from rooftune.store import open_store
 from rooftune.store.environment import environment_folder, environment_name, locate
+from rooftune.tuning.place import Place
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,9 @@ def test_without_a_home_it_goes_on_in_memory(monkeypatch: pytest.MonkeyPatch) ->
     store = open_store(load_config(env={}), warn=warnings.append)
     assert store.path is None
     assert "no home folder" in warnings[0]
-    row = ("t", "balanced", "d", "c", "k")
-    store.decisions.save(*row, {"a": 1}, began_at_row_version=None)
-    assert store.decisions.load(*row) == {"a": 1, "origin": "local"}
+    row = Place("t", "balanced", "d", "c", "k")
+    store.decisions.save(row, {"a": 1}, began_at_row_version=None)
+    assert store.decisions.load(row) == {"a": 1, "origin": "local"}
 
 
 def test_a_stand_in_for_the_cache_folder_is_not_taken_for_it(
@@ -100,13 +101,13 @@ def test_a_deleted_current_folder_is_no_obstacle(tmp_path: Path, monkeypatch: py
 def test_switched_off_caches_are_memory_only(tmp_path: Path) -> None:
     env = {"CUBECL_AUTOTUNE_CACHE": "0", "CUBECL_THROUGHPUT_CACHE": "0"}
     (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"')
-    row = ("t", "balanced", "d", "c", "k")
+    row = Place("t", "balanced", "d", "c", "k")
     for _ in range(2):
         store = open_store(load_config(cwd=tmp_path, env=env), cwd=tmp_path)
-        assert store.decisions.load(*row) is None
+        assert store.decisions.load(row) is None
         assert store.probes.load("d", 1, {}) is None
-        store.decisions.save(*row, {"a": 1}, began_at_row_version=None)
+        store.decisions.save(row, {"a": 1}, began_at_row_version=None)
         store.probes.save("d", 1, {}, {"value": 1.0})
-        assert store.decisions.load(*row) is not None
+        assert store.decisions.load(row) is not None
         assert store.probes.load("d", 1, {}) is not None
         store.close()

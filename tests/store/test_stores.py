@@ -9,11 +9,12 @@ from rooftune.store import null_store
 from rooftune.store.database import Database
 from rooftune.store.stores import Store
 from rooftune.tuning.context import TuningContext
+from rooftune.tuning.place import Place
 from rooftune.tuning.tuner import LocalTuner
 
 from .cold_run import NumbersClient, candidates
 
-ROW = ("matmul", "balanced", "a device|1.0", "sum", '{"m":1}')
+ROW = Place("matmul", "balanced", "a device|1.0", "sum", '{"m":1}')
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -23,50 +24,50 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def test_a_decision_is_found_under_exactly_its_place(store: Store) -> None:
     decisions = store.decisions
-    assert decisions.load(*ROW) is None and decisions.row_version(*ROW) is None
-    assert decisions.save(*ROW, {"x": 1}, began_at_row_version=None) == {"x": 1, "origin": "local"}
-    assert decisions.load(*ROW) == {"x": 1, "origin": "local"}
+    assert decisions.load(ROW) is None and decisions.row_version(ROW) is None
+    assert decisions.save(ROW, {"x": 1}, began_at_row_version=None) == {"x": 1, "origin": "local"}
+    assert decisions.load(ROW) == {"x": 1, "origin": "local"}
     for place in range(len(ROW)):
         other = [*ROW]
         other[place] = "extensive" if place == 1 else "other"
-        assert decisions.load(*other) is None
+        assert decisions.load(Place(*other)) is None
 
 
 def test_a_retune_replaces_what_stood_when_it_began_and_nothing_newer(store: Store) -> None:
     decisions = store.decisions
-    decisions.save(*ROW, {"x": 1}, began_at_row_version=None)
-    began = decisions.row_version(*ROW)
-    assert decisions.save(*ROW, {"x": 2}, began_at_row_version=began)["x"] == 2
-    assert decisions.save(*ROW, {"x": 3}, began_at_row_version=began)["x"] == 2
-    assert decisions.save(*ROW, {"x": 4}, began_at_row_version=None)["x"] == 2
+    decisions.save(ROW, {"x": 1}, began_at_row_version=None)
+    began = decisions.row_version(ROW)
+    assert decisions.save(ROW, {"x": 2}, began_at_row_version=began)["x"] == 2
+    assert decisions.save(ROW, {"x": 3}, began_at_row_version=began)["x"] == 2
+    assert decisions.save(ROW, {"x": 4}, began_at_row_version=None)["x"] == 2
 
 
 def test_two_lists_of_candidates_live_side_by_side(store: Store) -> None:
     decisions = store.decisions
-    other = (*ROW[:3], "another sum", ROW[4])
-    decisions.save(*ROW, {"x": 1}, began_at_row_version=None)
-    decisions.save(*other, {"x": 2}, began_at_row_version=None)
-    assert [found["x"] for found in decisions.others(*ROW[:3], ROW[4])] == [2, 1]
-    assert decisions.load(*ROW) == {"x": 1, "origin": "local"}
+    other = ROW._replace(checksum="another sum")
+    decisions.save(ROW, {"x": 1}, began_at_row_version=None)
+    decisions.save(other, {"x": 2}, began_at_row_version=None)
+    assert [found["x"] for found in decisions.others(ROW)] == [2, 1]
+    assert decisions.load(ROW) == {"x": 1, "origin": "local"}
 
 
 def test_a_proof_here_is_of_the_decision_that_stands(store: Store) -> None:
     decisions = store.decisions
-    decisions.set_proven_here(*ROW)
-    assert not decisions.proven_here(*ROW)
-    decisions.save(*ROW, {"x": 1, "origin": "imported"}, began_at_row_version=None)
-    assert not decisions.proven_here(*ROW)
-    decisions.set_proven_here(*ROW)
-    assert decisions.proven_here(*ROW)
-    decisions.save(*ROW, {"x": 2, "origin": "imported"}, began_at_row_version=decisions.row_version(*ROW))
-    assert not decisions.proven_here(*ROW)
+    decisions.set_proven_here(ROW)
+    assert not decisions.proven_here(ROW)
+    decisions.save(ROW, {"x": 1, "origin": "imported"}, began_at_row_version=None)
+    assert not decisions.proven_here(ROW)
+    decisions.set_proven_here(ROW)
+    assert decisions.proven_here(ROW)
+    decisions.save(ROW, {"x": 2, "origin": "imported"}, began_at_row_version=decisions.row_version(ROW))
+    assert not decisions.proven_here(ROW)
 
 
 def test_forgetting_a_decision(store: Store) -> None:
-    assert not store.decisions.forget(*ROW)
-    store.decisions.save(*ROW, {"x": 1}, began_at_row_version=None)
-    assert store.decisions.forget(*ROW)
-    assert store.decisions.load(*ROW) is None
+    assert not store.decisions.forget(ROW)
+    store.decisions.save(ROW, {"x": 1}, began_at_row_version=None)
+    assert store.decisions.forget(ROW)
+    assert store.decisions.load(ROW) is None
 
 
 def test_probe_results_and_proofs(store: Store) -> None:

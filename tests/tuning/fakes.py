@@ -10,6 +10,7 @@ from typing import Any
 
 from rooftune.errors import MeasurementError
 from rooftune.tuning.context import FreeClaim
+from rooftune.tuning.place import Place
 from rooftune.tuning.schedule import Contender
 from rooftune.tuning.tunable import Tunable
 
@@ -127,37 +128,38 @@ class MemoryStore:
     """Decisions in a dict, with the rules of a store: the first of two that began together stays."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, ...], tuple[int, dict[str, Any]]] = {}
-        self.proven: set[tuple[str, ...]] = set()
+        self.rows: dict[Place, tuple[int, dict[str, Any]]] = {}
+        self.proven: set[Place] = set()
         self.writes = 0
 
-    def load(self, *row: str) -> dict[str, Any] | None:
-        return self.rows[row][1] if row in self.rows else None
+    def load(self, place: Place) -> dict[str, Any] | None:
+        return self.rows[place][1] if place in self.rows else None
 
-    def row_version(self, *row: str) -> int | None:
-        return self.rows[row][0] if row in self.rows else None
+    def row_version(self, place: Place) -> int | None:
+        return self.rows[place][0] if place in self.rows else None
 
-    def others(self, tuner: str, level: str, device_id: str, key_json: str) -> list[dict[str, Any]]:
+    def others(self, place: Place) -> list[dict[str, Any]]:
         found = [
             (version, data)
             for row, (version, data) in self.rows.items()
-            if (*row[:3], row[4]) == (tuner, level, device_id, key_json)
+            if row._replace(checksum="") == place._replace(checksum="")
         ]
         return [data for _, data in sorted(found, key=lambda pair: -pair[0])]
 
-    def proven_here(self, *row: str) -> bool:
-        return row in self.proven
+    def proven_here(self, place: Place) -> bool:
+        return place in self.proven
 
-    def set_proven_here(self, *row: str) -> None:
-        self.proven.add(row)
+    def set_proven_here(self, place: Place) -> None:
+        self.proven.add(place)
 
-    def claim(self, *row: str, began_at_row_version: int | None) -> AbstractContextManager[FreeClaim]:
+    def claim(self, place: Place, began_at_row_version: int | None) -> AbstractContextManager[FreeClaim]:
         return nullcontext(FreeClaim())
 
-    def save(self, *row_and_data: Any, began_at_row_version: int | None) -> dict[str, Any]:
-        row, data = row_and_data[:-1], row_and_data[-1]
-        if self.row_version(*row) != began_at_row_version:
-            return self.rows[row][1]
+    def save(
+        self, place: Place, data: dict[str, Any], *, began_at_row_version: int | None
+    ) -> dict[str, Any]:
+        if self.row_version(place) != began_at_row_version:
+            return self.rows[place][1]
         self.writes += 1
-        self.rows[row] = (self.writes, data)
+        self.rows[place] = (self.writes, data)
         return data

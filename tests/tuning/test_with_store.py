@@ -8,6 +8,7 @@ import pytest
 from rooftune.store.database import Database
 from rooftune.store.stores import Store
 from rooftune.tuning.decision import Decision
+from rooftune.tuning.place import Place
 
 from .scene import MS, Scene
 
@@ -44,11 +45,11 @@ def test_lists_of_candidates_live_side_by_side_and_share_evidence(scene: Scene) 
 
 def test_a_tuning_replaces_the_row_that_stood_when_it_began(scene: Scene) -> None:
     made = scene.decide()
-    row = ("test", "balanced", scene.client.device_id, scene.tunables.checksum, "1")
+    row = Place("test", "balanced", scene.client.device_id, scene.tunables.checksum, "1")
     store = scene.context.store
     bad = made.condemned(1, "b lost the device").to_json()
-    store.save(*row, bad, began_at_row_version=store.row_version(*row))
+    store.save(row, bad, began_at_row_version=store.row_version(row))
     assert scene.decide().name == "a"
-    stored = store.load(*row)
+    stored = store.load(row)
     assert stored is not None
     assert Decision.from_json(stored).name == "a"
