@@ -20,13 +20,22 @@ class Counts:
         return sum(self.launches.values())
 
 
+class Tally:
+    """One thread's launches under one label. That thread alone adds to it."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Counters:
     """Counters of one client. Counting takes no lock: each thread counts for itself, reading adds up."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._thread = threading.local()
-        self._tallies: list[tuple[threading.Thread, Counter[str]]] = []
+        self._tallies: list[tuple[threading.Thread, dict[str, Tally]]] = []
         self._ended: Counter[str] = Counter()
         self._compiles = 0
 
@@ -38,20 +47,17 @@ class Counters:
     def compiles(self) -> int:
         return self._compiles
 
-    @property
-    def tally(self) -> Counter[str]:
-        """This thread's own launches by label, for the one who counts much: add to it directly."""
-        try:
-            tally: Counter[str] = self._thread.tally
-        except AttributeError:
-            tally = self._thread.tally = Counter()
+    def tally(self, label: str) -> Tally:
+        """This thread's tally of a label, for one who counts often: add to its `count`."""
+        tallies = self._of_thread()
+        found = tallies.get(label)
+        if found is None:
             with self._guard:
-                self._fold_ended_threads()
-                self._tallies.append((threading.current_thread(), tally))
-        return tally
+                found = tallies[label] = Tally()
+        return found
 
     def count_launch(self, label: str, times: int = 1) -> None:
-        self.tally[label] += times
+        self.tally(label).count += times
 
     def count_compile(self) -> None:
         with self._guard:
@@ -61,8 +67,8 @@ class Counters:
         """The counts now, as a copy that does not change any more."""
         with self._guard:
             total = Counter(self._ended)
-            for _, tally in self._tallies:
-                total.update(tally.copy())
+            for _, tallies in self._tallies:
+                total.update(_counted(tallies))
             return Counts(dict(total), self._compiles)
 
     def since(self, start: Counts) -> Counts:
@@ -75,8 +81,22 @@ class Counters:
         }
         return Counts(added, now.compiles - start.compiles)
 
+    def _of_thread(self) -> dict[str, Tally]:
+        try:
+            tallies: dict[str, Tally] = self._thread.tallies
+        except AttributeError:
+            tallies = self._thread.tallies = {}
+            with self._guard:
+                self._fold_ended_threads()
+                self._tallies.append((threading.current_thread(), tallies))
+        return tallies
+
     def _fold_ended_threads(self) -> None:
-        for thread, tally in self._tallies:
+        for thread, tallies in self._tallies:
             if not thread.is_alive():
-                self._ended.update(tally)
-        self._tallies = [(thread, tally) for thread, tally in self._tallies if thread.is_alive()]
+                self._ended.update(_counted(tallies))
+        self._tallies = [(thread, tallies) for thread, tallies in self._tallies if thread.is_alive()]
+
+
+def _counted(tallies: dict[str, Tally]) -> dict[str, int]:
+    return {label: tally.count for label, tally in tallies.items()}

@@ -66,9 +66,11 @@ class Call:
     """A launch for the very arrays of one call, which are known to suit it."""
 
     __slots__ = (
+        "a",
         "a_events",
-        "arrays",
+        "b",
         "b_events",
+        "ends",
         "in_order",
         "lane",
         "launch",
@@ -82,16 +84,18 @@ class Call:
         "tally",
     )  # fmt: skip
 
-    def __init__(self, remembered: Remembered, a: Array, b: Array, out: Array, arrays: Any) -> None:
+    def __init__(self, remembered: Remembered, a: Array, b: Array, out: Array, label: str) -> None:
         self.lane = remembered.lane
         self.prepared = remembered.prepared
         self.revision = remembered.revision
         self.launch = remembered.launch
         self.queue = remembered.lane.queue
         self.in_order = not remembered.lane.chained
-        self.tally = remembered.client.counters.tally
+        self.tally = remembered.client.counters.tally(label)
         self.lhs, self.rhs, self.out = a.base_data, b.base_data, out.base_data
-        self.arrays = arrays
+        self.a: Any = None
+        self.b: Any = None
+        self.ends: Any = None
         self.a_events: list[cl.Event] | None = None
         self.b_events: list[cl.Event] | None = None
         self.out_events: list[cl.Event] | None = None
@@ -101,6 +105,8 @@ class _Memory(threading.local):
     def __init__(self) -> None:
         self.launches: dict[tuple[Any, ...], Remembered] = {}
         self.calls: dict[tuple[Any, ...], Call] = {}
+        self.latest: dict[int, Call] = {}
+        """By out: its latest call without options, which is mostly its next one too."""
         self.lanes: dict[int, Lane] = {}
 
 
@@ -127,10 +133,13 @@ class HotPath:
 
         `out.events` then holds that one event, which completes after all it held before.
         """
-        if queue is None and precision is None and dtype is None and client is None:
-            call = self._memory.calls.get((id(a), id(b), id(out)))
-        else:
-            call = self._memory.calls.get((id(a), id(b), id(out), id(queue), precision, dtype, client))
+        memory = self._memory
+        plain = queue is None and precision is None and dtype is None and client is None
+        call = memory.latest.get(id(out)) if plain else None
+        if call is None or call.a() is not a or call.b() is not b:
+            call = memory.calls.get((id(a), id(b), id(out), id(queue), precision, dtype, client))
+            if plain and call is not None:
+                memory.latest[id(out)] = call
         if (
             call is None
             or call.revision != self._decisions.revision
@@ -155,7 +164,7 @@ class HotPath:
         except cl.Error:
             self.forget()
             return None
-        call.tally[self._label] += 1
+        call.tally.count += 1
         call.lane.latest = event
         if unchanged and known:
             before[0] = known[0] = event
@@ -208,16 +217,20 @@ class HotPath:
         calls = self._memory.calls
         if len(calls) >= MOST_REMEMBERED:
             self._forget_calls()
-        key: tuple[Any, ...] = (id(a), id(b), id(out), id(queue), precision, dtype, client)
-        if queue is precision is dtype is client is None:
-            key = key[:3]
+        key = (id(a), id(b), id(out), id(queue), precision, dtype, client)
+        latest, place = self._memory.latest, id(out)
 
         def ended(_: object) -> None:
             gone = calls.pop(key, None)
-            if gone is not None and gone.prepared.bound is gone:
+            if gone is None:
+                return
+            if latest.get(place) is gone:
+                del latest[place]
+            if gone.prepared.bound is gone:
                 gone.prepared.bound = None
 
-        call = calls[key] = Call(known, a, b, out, tuple(ref(array, ended) for array in (a, b, out)))
+        call = calls[key] = Call(known, a, b, out, self._label)
+        call.a, call.b, call.ends = ref(a, ended), ref(b, ended), ref(out, ended)
         return call
 
     def remember(
@@ -249,6 +262,7 @@ class HotPath:
         for call in self._memory.calls.values():
             call.prepared.bound = None
         self._memory.calls.clear()
+        self._memory.latest.clear()
 
 
 def key_of(
