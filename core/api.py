@@ -9,8 +9,8 @@ from . import session as sessions
 from .device.opencl import cl
 from .errors import UsageError
 from .matmul.hot import Array
-from .matmul.operation import Request, of_device_arrays
 from .matmul.operation import matmul as compute
+from .matmul.operation import of_device_arrays, request_of
 from .matmul.problem import Elem, Shape
 from .session import Session, default_session
 from .tuning.bounds import Bounds
@@ -103,7 +103,7 @@ def enqueue_matmul(
                 f"{name} is a {type(array).__name__}; enqueue_matmul takes pyopencl arrays",
                 hint="matmul() takes numpy arrays as well.",
             )
-    request = Request(precision, dtype, client, queue, tuple(wait_for or ()))
+    request = request_of(precision, dtype, client, queue, wait_for)
     return of_device_arrays(session, a, b, out, request)[1]
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .folders import absolute
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -311,7 +312,7 @@ def _limited_text(path: Path) -> str:
 
 def _read(path: Path, explicit: bool = False) -> _Document | None:
     """The file's document; None for a burn.toml without a `[cubecl]` table that was not asked for by name."""
-    path = path.absolute()
+    path = absolute(path)
     try:
         text = _limited_text(path)
         data = tomllib.loads(text)

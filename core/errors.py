@@ -36,6 +36,12 @@ class DtypeError(UsageError, TypeError):
     code = "dtype"
 
 
+class ArgumentError(UsageError, TypeError):
+    """An argument that is another kind of thing than the one it must be."""
+
+    code = "argument"
+
+
 class ConfigError(UsageError):
     """A configuration file with a wrong type or value; the message names file, line and key."""
 

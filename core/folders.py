@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 _stand_ins: dict[str, Path | None] = {}
 
 
@@ -15,11 +13,21 @@ def user_cache_folder() -> Path | None:
     now = os.environ.get("XDG_CACHE_HOME", "")
     if now in _stand_ins:
         return _stand_ins[now]
+    import platformdirs
+
     try:
         folder = Path(platformdirs.user_cache_dir("rooftune", appauthor=False))
     except (OSError, RuntimeError, KeyError):
         return None
     return folder if folder.is_absolute() else None
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root; as it is where the current folder was deleted."""
+    try:
+        return path.absolute()
+    except OSError:
+        return path
 
 
 def stand_in_for_user_cache(folder: Path) -> None:

@@ -11,14 +11,20 @@ from pathlib import Path
 
 import platformdirs
 
+from ..errors import WorkError
 from ..folders import stand_in_for_user_cache
 
+ROOM_BYTES = 1 << 20
+"""What pyopencl's and PoCL's caches need at the least; on a full disk both fail as if at something else."""
 
-def writable(folder: Path) -> bool:
-    """Whether files can be made in the folder, which is created if it is missing."""
+
+def writable(folder: Path, room_bytes: int = 0) -> bool:
+    """Whether files of so many bytes can be made in the folder, which is created if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if room_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, room_bytes)
             return True
     except (OSError, RuntimeError):
         return False
@@ -35,8 +41,14 @@ def user_cache() -> Path | None:
 
 @lru_cache(maxsize=1)
 def process_temp() -> Path:
-    """A folder that lives as long as this process."""
-    folder = Path(tempfile.mkdtemp(prefix="rooftune-"))
+    """A folder that lives as long as this process. Raises WorkError where none can be made."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="rooftune-"))
+    except OSError as error:
+        raise WorkError(
+            f"no folder can be written to, not even a temporary one ({error.strerror or error})",
+            hint="Set TMPDIR to a folder with some room.",
+        ) from error
     owner = os.getpid()
 
     def remove() -> None:
@@ -78,18 +90,18 @@ def give_runtimes_writable_caches() -> list[str]:
     notes = []
     try:
         home_cache = Path(platformdirs.user_cache_dir("pyopencl", False))
-        usable = home_cache.is_absolute() and writable(home_cache)
+        usable = home_cache.is_absolute() and writable(home_cache, ROOM_BYTES)
     except (OSError, RuntimeError, KeyError):
         usable = False
     if not usable:
         stand_in_for_user_cache(cache_folder("runtimes"))
         notes.append("the user's cache folder cannot be written; kernels are kept for this process only")
     asked = os.environ.get("POCL_CACHE_DIR")
-    if asked and not writable(Path(asked)):
+    if asked and not writable(Path(asked), ROOM_BYTES):
         instead = str(cache_folder("pocl"))
         os.environ["POCL_CACHE_DIR"] = instead
         notes.append(f"POCL_CACHE_DIR {asked} cannot be written; {instead} is used instead")
-    elif not asked and not writable(_pocl_default()):
+    elif not asked and not writable(_pocl_default(), ROOM_BYTES):
         os.environ["POCL_CACHE_DIR"] = str(cache_folder("pocl"))
     return notes
 

@@ -48,9 +48,9 @@ class Runtimes:
 
     def origin_of(self, library: str) -> str:
         """Where the driver library of a platform came from, as words for people."""
-        name = os.path.realpath(library)
+        name = _real(library)
         for vendor in self.vendors:
-            same_file = os.path.realpath(vendor.library) == name
+            same_file = _real(vendor.library) == name
             if same_file or os.path.basename(vendor.library) == os.path.basename(library):
                 return vendor.origin
         if f"{os.sep}pyopencl{os.sep}.libs{os.sep}" in name:
@@ -159,7 +159,7 @@ def _intel_from_pip(present: list[Vendor], problems: list[str]) -> Vendor | None
     if folder is None:
         return None
     library = str(folder / INTEL_LIBRARY)
-    registered = any(os.path.realpath(v.library) == os.path.realpath(library) for v in present)
+    registered = any(_real(v.library) == _real(library) for v in present)
     if not registered and _names(present, INTEL_LIBRARY):
         return None  # two copies of this runtime in one process would disturb one another
     for name in INTEL_NEEDS:
@@ -216,3 +216,11 @@ def _write_vendor_folder(vendors: list[Vendor]) -> Path:
         if not folder.is_dir():
             return fresh
     return folder
+
+
+def _real(library: str) -> str:
+    """The file behind links; a bare name is left as it is where the current folder was deleted."""
+    try:
+        return os.path.realpath(library)
+    except OSError:
+        return library

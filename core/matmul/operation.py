@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..device.client import Client
-from ..errors import DtypeError, UnsupportedError, UsageError
+from ..errors import ArgumentError, DtypeError, UnsupportedError, UsageError
 from .arrays import Loaded, apart, common_dtype, elem_of, load_device, load_numpy, load_result, overlaps
 from .copying import repacked, strided_copy
 from .hot import key_of
@@ -59,7 +59,7 @@ def matmul(
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
     """See `rooftune.matmul`, which calls this with the process's session."""
-    request = Request(precision, dtype, client, queue, tuple(wait_for or ()))
+    request = request_of(precision, dtype, client, queue, wait_for)
     on_device = [isinstance(x, cl_array.Array) for x in (a, b)]
     if all(on_device):
         return of_device_arrays(session, a, b, out, request)[0]
@@ -70,7 +70,38 @@ def matmul(
         )
     if wait_for is not None and queue is None:
         raise UsageError("wait_for needs the queue to wait on", hint="Give queue= as well.")
-    return _of_numpy(session, np.asarray(a), np.asarray(b), out, request)
+    return _of_numpy(session, _array(a), _array(b), out, request)
+
+
+def request_of(
+    precision: str | None,
+    dtype: str | None,
+    client: Client | None,
+    queue: cl.CommandQueue | None,
+    wait_for: Sequence[cl.Event] | None,
+) -> Request:
+    """The request, after a look at what kind of thing each argument is. Raises ArgumentError."""
+    for name, given, kind in (("client", client, Client), ("queue", queue, cl.CommandQueue)):
+        if given is not None and not isinstance(given, kind):
+            raise ArgumentError(f"{name} is a {type(given).__name__}; it must be a {kind.__qualname__}")
+    waits: tuple[Any, ...] = tuple(wait_for or ()) if isinstance(wait_for, Iterable | None) else (wait_for,)
+    strange = [type(x).__name__ for x in waits if not isinstance(x, cl.Event)]
+    if strange:
+        raise ArgumentError(f"wait_for holds a {strange[0]}; it must be a list of pyopencl events")
+    return Request(precision, dtype, client, queue, waits)
+
+
+def _array(operand: Any) -> np.ndarray[Any, Any]:
+    """Raises ArgumentError for what numpy makes no plain array of numbers of."""
+    if isinstance(operand, np.ma.MaskedArray):
+        raise ArgumentError(
+            "an operand is a masked array, and matmul knows no masks",
+            hint="Give x.filled(0), or x.data to ignore the mask.",
+        )
+    try:
+        return np.asarray(operand)
+    except ValueError as error:
+        raise UsageError(f"an operand is no array: {error}") from error
 
 
 def _types(session: Session, a: np.dtype[Any], b: np.dtype[Any], request: Request) -> Types:
@@ -260,9 +291,13 @@ def _check_out(out: Any, kind: type[Any], product: Product, dtype: np.dtype[Any]
         )
     if tuple(out.shape) != product.result_shape or out.dtype != dtype:
         raise UsageError(
-            f"out has shape {tuple(out.shape)} and type {out.dtype.name}; "
+            f"out has shape {tuple(out.shape)} and type {_type_name(out.dtype)}; "
             f"this product needs {product.result_shape} and {dtype.name}"
         )
+
+
+def _type_name(dtype: np.dtype[Any]) -> str:
+    return dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order ({dtype.str})"
 
 
 def _writable(view: View) -> bool:

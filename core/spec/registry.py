@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
+from ..folders import absolute
 from ..store.stores import Store
 from .spec import KernelSpec, load_spec, parse_spec
 
@@ -17,7 +18,7 @@ def remember(store: Store, spec: KernelSpec) -> None:
     sources = {data["kernel_source"]: spec.kernel.source}
     if spec.reference is not None and spec.reference.kernel is not None:
         sources[data["reference"]["kernel_source"]] = spec.reference.kernel.source
-    path = str(spec.path.resolve()) if spec.path is not None else None
+    path = str(absolute(spec.path)) if spec.path is not None else None
     store.kernels.save(spec.name, {"text": spec.text, "sources": sources, "path": path})
 
 

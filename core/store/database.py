@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..folders import absolute
 from . import locks, sql
 from .connections import connect, connect_read_only, identity_of, is_damage, lock_file, size_bytes
 from .entry import Entry, now_text
@@ -60,7 +61,7 @@ class Database:
         read_only: bool = False,
         substitute: bool = True,
     ) -> None:
-        self.path = path.absolute() if path is not None else None
+        self.path = absolute(path) if path is not None else None
         self.warnings: list[str] = []
         self.writable = False
         self.schema = len(steps)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..folders import user_cache_folder
+from ..folders import absolute, user_cache_folder
 
 DEFAULT_NAME = "default"
 
@@ -37,7 +37,7 @@ def environment_folder(path: str | Path, cwd: Path | None = None) -> Path | None
     """
     if isinstance(path, Path):
         return path
-    here = _current_folder() if cwd is None else cwd.absolute()
+    here = _current_folder() if cwd is None else absolute(cwd)
     if path == "local":
         return here
     if path == "target" and here is not None:

@@ -60,3 +60,12 @@ def test_a_full_disk_under_stdout_is_said_to_be_that(command):
     assert ran.returncode == 4
     assert "No space left on device" in ran.stderr
     assert "Traceback" not in ran.stderr and "defect" not in ran.stderr
+
+
+@pytest.mark.parametrize("command", ["devices --json", "keys 32", "plan 32", "decisions", "cache ls"])
+def test_a_deleted_current_folder_stops_nothing(command, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = f"cd {gone} && rmdir {gone} && exec {sys.executable} -m rooftune.cli {command}"
+    ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
