@@ -17,7 +17,7 @@ from rooftune.errors import DeviceFaultError, DtypeError, UsageError
 from rooftune.matmul.operation import Request, matmul, of_device_arrays
 from rooftune.tuning.tunable import Tunable, TunableSet
 
-from .conftest import by_device, session_in
+from .conftest import DEVICES, by_device, only, session_in
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 rng = np.random.default_rng(5)
@@ -184,8 +184,6 @@ def test_queues_take_turns_by_the_arrays_events(plain, queue):
 
 @by_device
 def test_an_out_of_order_queue_runs_a_product_of_several_kernels_in_order(found, tmp_path):
-    from .conftest import only
-
     session = session_in(tmp_path)
     client = session.client(found.index)
     only(session, client, "matmul_split_k")
@@ -267,8 +265,6 @@ def test_contexts_are_not_mixed(plain, queue, found):
 
 @by_device
 def test_two_contexts_of_one_device_compute_side_by_side(found, tmp_path):
-    from .conftest import only
-
     session = session_in(tmp_path)
     contexts = [cl.Context([found.device]) for _ in range(2)]
     queues = [cl.CommandQueue(context) for context in contexts]
@@ -278,6 +274,19 @@ def test_two_contexts_of_one_device_compute_side_by_side(found, tmp_path):
     for _ in range(3):
         for trio in trios:
             call(session, *trio)
+            assert close(trio[2], *trio[:2])
+
+
+@pytest.mark.skipif(len(DEVICES) < 2, reason="one device only")
+def test_two_devices_in_one_process(tmp_path):
+    session = session_in(tmp_path)
+    clients = [session.client(found.index) for found in DEVICES[:2]]
+    for client in clients:
+        only(session, client, "matmul_naive")
+    trios = [[filled(client.queue, 6, 6) for _ in range(3)] for client in clients]
+    for turn in range(3):
+        for trio in trios:
+            assert call(session, *trio) == ("long" if turn == 0 else "short")
             assert close(trio[2], *trio[:2])
 
 

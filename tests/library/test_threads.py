@@ -91,7 +91,7 @@ def run(found, folder, seconds, sizes, prepare):
 
 @by_device
 def test_eight_threads_agree(found, tmp_path):
-    run(found, tmp_path, 2.0, [1, 16, 33], few_candidates)
+    run(found, tmp_path, 2.0, [1, 20], few_candidates)
 
 
 @pytest.mark.long

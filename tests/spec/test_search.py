@@ -37,13 +37,13 @@ def searched(configurations, times):
 
 def test_within_five_percent_of_brute_force_most_of_the_time():
     misses, shares = 0, []
-    for seed in range(10):
+    for seed in range(5):
         configurations, times = landscape(seed)
         measured = searched(configurations, times)
         best = min(t for t in measured.values() if t)
         misses += best > 1.05 * min(t for t in times if t)
         shares.append(len(measured) / len(configurations))
-    assert misses <= 2
+    assert misses <= 1
     assert max(shares) <= MOST_SHARE
 
 
