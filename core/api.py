@@ -126,7 +126,8 @@ def tune(
     from .shapes_run import tune_shapes
 
     session = session or default_session()
-    parsed = [Shape.parse(str(shape)) for shape in shapes]
+    given = [shapes] if isinstance(shapes, str | int) else shapes
+    parsed = [Shape.parse(str(shape)) for shape in given]
     return tune_shapes(
         session,
         session.client(device),

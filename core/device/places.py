@@ -59,10 +59,10 @@ def process_temp() -> Path:
     return folder
 
 
-def cache_folder(name: str) -> Path:
-    """A writable folder: below the user's cache folder, else one that goes with the process."""
+def cache_folder(name: str, room_bytes: int = 0) -> Path:
+    """A writable folder with that much room: below the user's cache folder, else for this process."""
     base = user_cache()
-    if base is not None and writable(base / name):
+    if base is not None and writable(base / name, room_bytes):
         return base / name
     folder = process_temp() / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,15 +94,15 @@ def give_runtimes_writable_caches() -> list[str]:
     except (OSError, RuntimeError, KeyError):
         usable = False
     if not usable:
-        stand_in_for_user_cache(cache_folder("runtimes"))
+        stand_in_for_user_cache(cache_folder("runtimes", ROOM_BYTES))
         notes.append("the user's cache folder cannot be written; kernels are kept for this process only")
     asked = os.environ.get("POCL_CACHE_DIR")
     if asked and not writable(Path(asked), ROOM_BYTES):
-        instead = str(cache_folder("pocl"))
+        instead = str(cache_folder("pocl", ROOM_BYTES))
         os.environ["POCL_CACHE_DIR"] = instead
         notes.append(f"POCL_CACHE_DIR {asked} cannot be written; {instead} is used instead")
     elif not asked and not writable(_pocl_default(), ROOM_BYTES):
-        os.environ["POCL_CACHE_DIR"] = str(cache_folder("pocl"))
+        os.environ["POCL_CACHE_DIR"] = str(cache_folder("pocl", ROOM_BYTES))
     return notes
 
 

@@ -161,7 +161,7 @@ class HotPath:
             if prepared.bound is not call:
                 prepared.bind(call.lhs, call.rhs, call.out).bound = call
             event: cl.Event = call.launch(waits)
-        except cl.Error:
+        except (cl.Error, RuntimeError):  # pyopencl's for an event that is none is a plain RuntimeError
             self.forget()
             return None
         call.tally.count += 1

@@ -215,6 +215,8 @@ def of_device_arrays(
         _check_out(out, cl_array.Array, product, types.dtype)
         if out.context != client.context:
             raise UsageError("out belongs to another OpenCL context than the operands")
+    if not all(_belongs(event, client.context) for event in request.wait_for):
+        raise UsageError("wait_for holds an event of another OpenCL context than the operands")
     waits = [*request.wait_for, *a.events, *b.events, *out.events]
     with client.using(queue, waits):
         if product.is_empty:
@@ -260,9 +262,27 @@ def _load(client: Client, queue: cl.CommandQueue, array: cl_array.Array, types: 
         return load_device(array)
     if types.elem is Elem.BF16:
         return load_device(array.view(types.dtype))
-    converted = array.astype(types.dtype, queue=queue)
+    converted = _dense(client, queue, array).astype(types.dtype)
     client.wait_also(converted.events)
     return load_device(converted)
+
+
+def _belongs(event: cl.Event, context: cl.Context) -> bool:
+    try:
+        return bool(event.get_info(cl.event_info.CONTEXT) == context)
+    except cl.Error:  # of a context that is gone
+        return False
+
+
+def _dense(client: Client, queue: cl.CommandQueue, array: cl_array.Array) -> cl_array.Array:
+    """The array on this queue, and without gaps: pyopencl converts nothing else."""
+    if array.flags.forc:
+        return array.with_queue(queue)
+    loaded = load_device(array)
+    buffer, _ = repacked(client, elem_of(array.dtype), (loaded.buffer, loaded.view))
+    dense = cl_array.Array(queue, array.shape, array.dtype, data=buffer)
+    dense.add_event(client.last_event)
+    return dense
 
 
 def _remember(

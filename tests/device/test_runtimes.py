@@ -132,3 +132,13 @@ def test_a_cache_folder_exists_even_where_the_users_is_not_writable(monkeypatch:
     folder = places.cache_folder("binaries")
     assert places.writable(folder)
     assert not str(folder).startswith("/proc")
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs posix_fallocate")
+def test_a_folder_on_a_full_disk_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    assert places.writable(tmp_path, places.ROOM_BYTES)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert places.writable(tmp_path) and not places.writable(tmp_path, places.ROOM_BYTES)

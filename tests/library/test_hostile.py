@@ -6,8 +6,13 @@ import subprocess
 import sys
 
 import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 import rooftune as rt
+from rooftune.matmul.operation import matmul
+
+from .conftest import by_device
 
 A = np.ones((8, 8), np.float32)
 
@@ -50,3 +55,32 @@ def test_a_deleted_current_folder_stops_nothing(tmp_path):
     command = [sys.executable, "-c", script]
     ran = subprocess.run(command, cwd=gone, capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, "right\n"), ran.stderr
+
+
+@pytest.fixture
+def queues(plain):
+    context = plain.client().context
+    return cl.CommandQueue(context), cl.CommandQueue(context)
+
+
+@by_device
+@pytest.mark.parametrize("cut", [slice(None), slice(None, None, 2), slice(None, None, -1)])
+def test_arrays_of_other_types_queues_and_with_gaps_are_brought_together(plain, queues, cut):
+    rng = np.random.default_rng(3)
+    a, b = rng.random((6, 6)), rng.random((6, 6), np.float32)
+    first, second = (cl_array.to_device(queue, x) for queue, x in zip(queues, (a, b), strict=True))
+    result = matmul(plain, first[:, cut], second[cut])
+    assert result.dtype == np.float64
+    assert np.allclose(result.get(), a[:, cut] @ b[cut])
+
+
+@by_device
+def test_events_that_are_none_or_of_another_context_are_refused_the_long_and_the_short_way(plain, queues):
+    a, b, out = (cl_array.zeros(queues[0], (6, 6), np.float32) for _ in range(3))
+    device = plain.client().device
+    foreign = cl.enqueue_marker(cl.CommandQueue(cl.Context([device])))
+    for waits in ([foreign], [3]):
+        with pytest.raises(ValueError, match="wait_for holds"):
+            matmul(plain, a, b, out=out, wait_for=waits)
+    matmul(plain, a, b, out=out)
+    assert plain.hot.launch(a, b, out, None, None, None, None, [3]) is None
