@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Common, common
-from .render import emit, format_bytes, format_seconds, print_lines, warn, wrapped
+from .render import columns, emit, format_bytes, format_seconds, print_lines, warn, wrapped
 
 if TYPE_CHECKING:
     from rooftune.config import Config
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 NOT_POSSIBLE = 4
 """Exit code: the work was not, or not fully, possible."""
+LIST_COLUMNS = 80
+"""The narrowest terminal that a list of decisions is laid out for."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,9 +38,7 @@ DbOption = Annotated[
 ]
 IdsArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="ID...", help="Ids from `tune cache ls`, or beginnings of them.", show_default=False
-    ),
+    typer.Argument(metavar="ID", help="Ids from `tune cache ls`, or beginnings of them.", show_default=False),
 ]
 TunerOption = Annotated[
     str | None, typer.Option("--tuner", metavar="NAME", help="Those of this tuner (matmul, or your own).")
@@ -57,7 +58,8 @@ def ls(common: Common, db: DbOption = None) -> None:
     """List what is stored: entries by namespace, then every decision.
 
     A key is its bucketed size (MxNxK where they differ), batch, element type, t and T for transposed
-    operands, and @32 where strides are multiples of 32 bytes only.
+    operands, and @32 where strides are multiples of 32 bytes only. Before the keys of other tuners is their
+    name.
     """
     with closing(_open(common.settings(), db)) as database:
         stored, counts = _stored(database), database.counts()
@@ -226,7 +228,9 @@ def log(
     kind: Annotated[
         str | None, typer.Option("--kind", metavar="KIND", help="autotune, compilation or sessions.")
     ] = None,
-    newest: Annotated[int, typer.Option("-n", "--newest", min=1, help="So many of the newest records.")] = 50,
+    newest: Annotated[
+        int, typer.Option("-n", "--newest", metavar="N", min=1, help="So many of the newest records.")
+    ] = 50,
     db: DbOption = None,
 ) -> None:
     """Show what happened: tunings, compilations, sessions; the newest last."""
@@ -307,32 +311,56 @@ def confirmed(question: str, yes: bool, as_json: bool) -> bool:
 def _list_lines(
     path: str, counts: Sequence[tuple[str, int, int]], stored: Sequence[StoredDecision]
 ) -> Iterator[str]:
-    from rooftune.store.browse import SHORT_ID, age_text, key_text, printable
+    from rooftune.store.browse import SHORT_ID, age_text, printable
 
+    spare = max(0, columns(sys.stdout) - LIST_COLUMNS)
     yield path
+    wide = _width(58, spare, [printable(namespace) for namespace, _, _ in counts])
     for namespace, entries, size_bytes in counts:
-        yield f"  {fit(printable(namespace), 58):58} {entries:>7} {format_bytes(size_bytes):>10}"
+        yield f"  {fit(printable(namespace), wide):{wide}} {entries:>7} {format_bytes(size_bytes):>10}"
     if not stored:
         yield "no decisions"
         return
     yield ""
-    yield f"{'ID':{SHORT_ID}} {'KEY':22} {'WINNER':20} {'TIME':>8} {'ROOF':>4} {'AGE':>4} FROM"
-    for item in stored:
+    keys = [_listed_key(item) for item in stored]
+    winners = [
+        printable(item.decision.name).removeprefix("matmul_") if item.decision else "damaged"
+        for item in stored
+    ]
+    key_wide = _width(22, spare, keys)
+    wide = _width(20, spare - (key_wide - 22), winners)
+    yield f"{'ID':{SHORT_ID}} {'KEY':{key_wide}} {'WINNER':{wide}} {'TIME':>8} {'ROOF':>4} {'AGE':>4} FROM"
+    for item, key, winner in zip(stored, keys, winners, strict=True):
         decision = item.decision
-        winner = printable(decision.name).removeprefix("matmul_") if decision else "damaged"
         time = _time(decision.median_s if decision else None)
         share = decision.roofline if decision else None
         roof = f"{share:.0%}" if share is not None else "-"
         origin = "import" if item.entry.origin == "imported" else "local"
         yield (
-            f"{item.id[:SHORT_ID]} {fit(key_text(item.key), 22):22} {fit(winner, 20):20} {time:>8} {roof:>4} "
-            f"{age_text(item.entry.at):>4} {origin}{_remark(item)}"
+            f"{item.id[:SHORT_ID]} {fit(key, key_wide):{key_wide}} {fit(winner, wide):{wide}} "
+            f"{time:>8} {roof:>4} {age_text(item.entry.at):>4} {origin}{_remark(item)}"
         )
     remarks = {_remark(item) for item in stored}
     if " *" in remarks:
         yield "* made for another list of candidates than today's"
     if " !" in remarks:
         yield "! its winner was found to be faulty; the key will be tuned again"
+
+
+def _width(least: int, spare: int, texts: Sequence[str]) -> int:
+    """A column's width: what its texts need, as far as there is room for it."""
+    return max(least, min(least + spare, max(map(len, texts), default=0)))
+
+
+def _listed_key(item: StoredDecision) -> str:
+    """A product's key in a few words; another tuner's after its name."""
+    from rooftune.store.browse import key_text, printable
+
+    if item.tuner == "matmul":
+        return key_text(item.key)
+    name = printable(item.tuner).removeprefix("kernel:")
+    size = item.key.get("problem_size") if isinstance(item.key, dict) else None
+    return f"{name} {'x'.join(map(str, size)) if isinstance(size, list) else key_text(item.key)}"
 
 
 def _remark(item: StoredDecision) -> str:

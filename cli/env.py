@@ -54,7 +54,7 @@ def ls(common: Common) -> None:
 @common("config", "json")
 def rm(
     common: Common,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Environments to remove.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Environments to remove.")],
     yes: YesOption = False,
 ) -> None:
     """Remove environments with all that is in them. Asks first, unless --yes is given."""

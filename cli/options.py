@@ -114,7 +114,7 @@ def common(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 ShapesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SHAPE...",
+        metavar="SHAPE",
         help="N for a square or MxNxK, then t (lhs) and/or T (rhs) for a transposed view: "
         "1024, 64x4096x1024, 1024T.",
         show_default=False,

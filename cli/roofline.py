@@ -15,11 +15,15 @@ from .render import emit, print_folded, say, status_line, warn
 
 PngOption = Annotated[
     Path | None,
-    typer.Option("--png", metavar="FILE", help="Draw into a PNG file as well (needs matplotlib)."),
+    typer.Option(
+        "--png", metavar="FILE", help="Draw into a PNG file as well (needs matplotlib: the extra `plot`)."
+    ),
 ]
 HtmlOption = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Draw into an HTML file as well (needs matplotlib)."),
+    typer.Option(
+        "--html", metavar="FILE", help="Draw into an HTML file as well (needs matplotlib: the extra `plot`)."
+    ),
 ]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ShapesToTune = Annotated[
     list[str],
     typer.Argument(
-        metavar="SHAPE...",
+        metavar="SHAPE",
         help="N for a square or MxNxK, then t (lhs) and/or T (rhs) for a transposed view: "
         "1024, 64x4096x1024, 1024T.",
         show_default=False,

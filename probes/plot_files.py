@@ -26,6 +26,7 @@ from .roofline import Point, Roofline
 
 _POINT_COLOURS = {"f32": "#c1440e", "f64": "#5b2a86", "f16": "#0b6e4f", "bf16": "#1f5fa8"}
 _LINE = "#444444"
+_PLOT_HINT = "pip install matplotlib, which the extra rooftune[plot] names too."
 _FOLDER_HINT = "Name a file in a folder that exists and that you can write to."
 
 
@@ -42,7 +43,7 @@ def check_possible(paths: Sequence[Path]) -> None:
 
 
 def _no_matplotlib() -> WorkError:
-    return WorkError("drawing into a file needs matplotlib", hint="pip install 'rooftune[plot]'")
+    return WorkError("drawing into a file needs matplotlib", hint=_PLOT_HINT)
 
 
 def write_png(roofline: Roofline, path: Path) -> None:
@@ -125,7 +126,12 @@ def _lines(
         numbers.append((right - (0.005 + 0.022 * place) * (right - left), height))
     for number, (x, y) in enumerate(numbers, 1):
         axes.annotate(
-            str(number), (10**x, 10**y), ha="center", va="center", fontsize=8, zorder=4,
+            str(number),
+            (10**x, 10**y),
+            ha="center",
+            va="center",
+            fontsize=8,
+            zorder=4,
             bbox={"boxstyle": "circle,pad=0.25", "fc": "white", "ec": _LINE, "lw": 0.8},
         )
     return [tuple(axes.transData.transform((10**x, 10**y))) for x, y in numbers]
@@ -150,8 +156,16 @@ def _points(figure: Any, axes: Any, points: Sequence[Point], taken: list[Pixels]
         dx, dy = _free_offset(x, y, taken)
         taken.append((x + dx, y + dy))
         axes.annotate(
-            mark(number), (point.intensity, point.ops_per_s), xytext=(dx * scale, dy * scale), zorder=6,
-            textcoords="offset points", fontsize=9, fontweight="bold", color=colour, ha="center", va="center",
+            mark(number),
+            (point.intensity, point.ops_per_s),
+            xytext=(dx * scale, dy * scale),
+            zorder=6,
+            textcoords="offset points",
+            fontsize=9,
+            fontweight="bold",
+            color=colour,
+            ha="center",
+            va="center",
             path_effects=[halo],
         )
 
@@ -226,4 +240,3 @@ def _page(roofline: Roofline, svg: str) -> str:
         f"<style>{_STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n{svg}\n<h2>Peaks</h2>\n<ul>{lines}</ul>\n"
         f"{table}\n</body>\n</html>\n"
     )
-

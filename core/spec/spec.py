@@ -150,6 +150,10 @@ class KernelSpec:
         return tuple(g * b for g, b in zip(groups, block, strict=True)), block
 
 
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 def load_spec(path: str | Path) -> KernelSpec:
     """The specification in a TOML file. Raises SpecError, naming file and place, for one that is wrong."""
     path = Path(path)
@@ -157,7 +161,7 @@ def load_spec(path: str | Path) -> KernelSpec:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(
-            f"the specification {path} can't be read: {error}", hint="Give the path of a TOML file."
+            f"the specification {path} can't be read: {_why(error)}", hint="Give the path of a TOML file."
         ) from error
     return parse_spec(text, path)
 
@@ -226,7 +230,7 @@ class _Reader:
         except (OSError, UnicodeDecodeError) as error:
             raise self.wrong(
                 f"{where}kernel_source",
-                f"the file {place} can't be read: {error}",
+                f"the file {place} can't be read: {_why(error)}",
                 "Its path is relative to the file.",
             ) from error
 

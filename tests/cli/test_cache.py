@@ -48,7 +48,10 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_ls_fits_eighty_columns(tune: Callable[..., Any], store: Path) -> None:
+def test_ls_fits_eighty_columns(
+    tune: Callable[..., Any], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rooftune.cli.cache.columns", lambda stream: 80)
     ran = tune("cache", "ls")
     assert ran.code == 0 and not ran.err
     path, *lines = ran.out.splitlines()
@@ -57,6 +60,10 @@ def test_ls_fits_eighty_columns(tune: Callable[..., Any], store: Path) -> None:
     assert sum("candidate_0" in line for line in lines) == 4
     assert any("8192x8192x4096" in line for line in lines)
     assert any(line.startswith("  proofs/") for line in lines)
+
+
+def test_ls_leaves_nothing_out_where_there_is_room(tune: Callable[..., Any], store: Path) -> None:
+    assert "a very long device|" * 6 in tune("cache", "ls").out
 
 
 def test_ls_json(tune: Callable[..., Any], store: Path) -> None:

@@ -87,7 +87,8 @@ def _usage(path: str, own: list[Any]) -> str:
 
 
 def _metavar(parameter: Any) -> str:
-    return parameter.metavar or parameter.name.upper()
+    name: str = parameter.metavar or parameter.name.upper()
+    return name + "..." if parameter.nargs == -1 else name
 
 
 def _row(parameter: Any) -> str:
