@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ TYPES = (
 )
 FILLS = ("random", "zeros", "ones", "arange")
 MOST_CONFIGURATIONS = 100_000
+MOST_BYTES = 16 << 20
 
 
 class SpecError(UsageError):
@@ -154,11 +156,20 @@ def _why(error: OSError | UnicodeDecodeError) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
+def _limited_text(path: Path) -> str:
+    """What a file says; one that never ends, as /dev/zero, is not read to its end."""
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES:,} bytes")
+    return data.decode("utf-8")
+
+
 def load_spec(path: str | Path) -> KernelSpec:
     """The specification in a TOML file. Raises SpecError, naming file and place, for one that is wrong."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _limited_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(
             f"the specification {path} can't be read: {_why(error)}", hint="Give the path of a TOML file."
@@ -226,7 +237,7 @@ class _Reader:
             return self.sources[file]
         place = (self.path.parent if self.path is not None else Path()) / file
         try:
-            return place.read_text(encoding="utf-8")
+            return _limited_text(place)
         except (OSError, UnicodeDecodeError) as error:
             raise self.wrong(
                 f"{where}kernel_source",

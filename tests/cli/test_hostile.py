@@ -69,3 +69,8 @@ def test_a_deleted_current_folder_stops_nothing(command, tmp_path):
     line = f"cd {gone} && rmdir {gone} && exec {sys.executable} -m rooftune.cli {command}"
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_an_endless_specification_is_not_read_to_its_end(tune):
+    ran = tune("kernel", "/dev/zero", "--json")
+    assert (ran.code, "larger than" in ran.json["error"]["message"]) == (2, True)
