@@ -17,8 +17,8 @@ SMALL = 12
 """So many configurations are all measured."""
 
 FIRST_SHARE = 0.10
-MOST_SHARE = 0.28
-FIRST_AT_LEAST = 8
+MOST_SHARE = 0.25
+FIRST_AT_LEAST = 6
 PATIENCE = 3
 """Turns without a gain of MARGIN after which the search ends."""
 
@@ -50,7 +50,7 @@ class Search:
     @property
     def most(self) -> int:
         """How many are measured at most."""
-        return self._count if self._count <= SMALL else max(SMALL, int(self._count * MOST_SHARE))
+        return self._count if self._count <= SMALL else max(FIRST_AT_LEAST + 4, int(self._count * MOST_SHARE))
 
     def propose(self, measured: Mapping[int, float | None]) -> list[int]:
         """The next ones to measure; empty when the search is over. `measured`: seconds, None for failed."""
