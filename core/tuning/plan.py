@@ -58,7 +58,7 @@ def _entries(index: int, tunable: Tunable, key: Any) -> Iterator[PlanEntry]:
         if group_priority < 0 or priority < 0:
             continue
         entry = PlanEntry(index, tunable.name, group.name, group_priority, priority)
-        yield replace(entry, why="; ".join(filter(None, (group_why, own_why))))
+        yield replace(entry, why="; ".join(dict.fromkeys(filter(None, (group_why, own_why)))))
 
 
 def _rank(priority: Priority, key: Any) -> tuple[int, str]:
