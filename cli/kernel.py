@@ -86,6 +86,7 @@ def kernel(
             repeat=repeat,
             done=lambda run: None if common.json else status.above(print_folded)(_lines(run, verbose)),
         )
+        session.close(f"kernel {spec}")
     if common.json:
         emit("kernel", report.to_json())
     else:

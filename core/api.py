@@ -55,11 +55,10 @@ def matmul(
     other element types, DeviceError without a device, WorkError when no candidate can run.
     """
     session = sessions.current or default_session()
-    if out is not None:
-        if session.hot.launch(a, b, out, precision, dtype, client, queue, wait_for):
-            return out
-    elif wait_for is None:
-        result = session.hot_numpy.multiply(a, b, precision, dtype, client, queue)
+    if out is not None and session.hot.launch(a, b, out, precision, dtype, client, queue, wait_for):
+        return out
+    if wait_for is None:
+        result = session.hot_numpy.multiply(a, b, precision, dtype, client, queue, out)
         if result is not None:
             return result
     return compute(

@@ -1,6 +1,6 @@
 """The short way for numpy operands on a CPU device: used where they lie, by a launch made ready before.
 
-Only for the plain case: two contiguous, aligned arrays of one type, and a new result.
+Only for the plain case: contiguous, aligned arrays of one type that don't overlap.
 """
 
 from __future__ import annotations
@@ -54,8 +54,19 @@ class RememberedNumpy:
         self.result_shape, self.result_dtype = result
         self.shared = client.shares_host_memory
 
-    def __call__(self, a: Array, b: Array) -> Array:
-        result = np.empty(self.result_shape, self.result_dtype)
+    def takes(self, out: Any, a: Array, b: Array) -> bool:
+        """Whether the result can be computed in place of `out`."""
+        return bool(
+            type(out) is np.ndarray
+            and out.shape == self.result_shape
+            and out.dtype == self.result_dtype
+            and out.flags.carray
+            and not np.may_share_memory(out, a)
+            and not np.may_share_memory(out, b)
+        )
+
+    def __call__(self, a: Array, b: Array, out: Array | None) -> Array:
+        result = np.empty(self.result_shape, self.result_dtype) if out is None else out
         if self.shared and a.flags.writeable and b.flags.writeable:  # pyopencl refuses read-only SVM
             _as_shared(self, a, b, result)
         else:
@@ -103,6 +114,7 @@ class NumpyHotPath:
         dtype: str | None,
         client: Client | None,
         queue: cl.CommandQueue | None,
+        out: Any = None,
     ) -> Any:
         """The product, if its launch is remembered; else None, and nothing is done."""
         if not type(a) is type(b) is np.ndarray:
@@ -110,15 +122,15 @@ class NumpyHotPath:
         known = self._memory.launches.get(_key(a, b, precision, dtype, client, queue))
         if known is None or known.revision != self._decisions.revision:
             return None
-        if not (a.flags.aligned and b.flags.aligned):
+        if not (a.flags.aligned and b.flags.aligned) or not (out is None or known.takes(out, a, b)):
             return None
         try:
-            result = known(a, b)
+            result = known(a, b, out)
         except cl.Error:
             self.forget()
             return None
         known.client.counters.count_launch(self._label)
-        return result if known.result_shape else result[()]
+        return result if known.result_shape or out is not None else result[()]
 
     def remember(
         self,

@@ -265,6 +265,11 @@ def test_the_short_way_gives_the_same(plain, found, data):
             got = matmul(plain, a, b)
         assert type(got) is np.ndarray and got.flags.c_contiguous
         assert_equal(got, a, b, dtype)
+        out = np.full_like(got, 7)
+        taken = plain.hot_numpy.multiply(a, b, None, None, None, None, out)
+        assert taken is out or not (a.flags.aligned and b.flags.aligned)
+        if taken is out:
+            assert_equal(out, a, b, dtype)
 
 
 @by_device
@@ -273,6 +278,17 @@ def test_vectors_give_scalars_on_the_short_way(plain, found):
     matmul(plain, x, x)
     got = plain.hot_numpy.multiply(x, x, None, None, None, None)
     assert type(got) is np.float32 and got == 30
+    out = np.zeros((), np.float32)
+    assert plain.hot_numpy.multiply(x, x, None, None, None, None, out) is out and out == 30
+
+
+@by_device
+def test_the_short_way_takes_no_out_that_does_not_suit(plain, found):
+    a, b = np.eye(4, dtype=np.float32), np.ones((4, 4), np.float32)
+    wide = np.zeros((4, 8), np.float32)
+    matmul(plain, a, b)
+    for out in (a, b[:], wide[:, ::2], np.zeros((4, 4)), np.zeros((5, 4), np.float32), [[0.0] * 4] * 4):
+        assert plain.hot_numpy.multiply(a, b, None, None, None, None, out) is None
 
 
 @by_device
