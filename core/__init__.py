@@ -11,47 +11,58 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .errors import (
-    ConfigError,
-    DeviceError,
-    DeviceFaultError,
-    DtypeError,
-    OutOfMemoryError,
-    RooftuneError,
-    UnsupportedError,
-    UsageError,
-    WorkError,
-)
-from .tuning.bounds import Bound, Bounds
-from .tuning.context import TuningContext, make_default_context_with
-from .tuning.level import Level, anchor
-from .tuning.tunable import Tunable, TunableSet, TuneGroup
-from .tuning.tuner import LocalTuner
-
 if TYPE_CHECKING:
     from .api import bounds_for, decisions, devices, enqueue_matmul, kernel, matmul, probe, tune
     from .config import Config, load_config
     from .device.client import Client
+    from .errors import (
+        ArgumentError,
+        ConfigError,
+        DeviceError,
+        DeviceFaultError,
+        DtypeError,
+        OutOfMemoryError,
+        RooftuneError,
+        UnsupportedError,
+        UsageError,
+        WorkError,
+    )
     from .session import Session
+    from .tuning.bounds import Bound, Bounds
+    from .tuning.context import TuningContext
+    from .tuning.level import Level, anchor
+    from .tuning.tunable import Tunable, TunableSet, TuneGroup
+    from .tuning.tuner import LocalTuner
 
 __version__ = "0.1.0"
 
-_LATER = {
-    "Client": ".device.client",
-    "Config": ".config",
-    "Session": ".session",
-    "decisions": ".api",
-    "devices": ".api",
-    "enqueue_matmul": ".api",
-    "kernel": ".api",
-    "load_config": ".config",
-    "matmul": ".api",
-    "probe": ".api",
-    "bounds_for": ".api",
-    "tune": ".api",
+_WHERE = {
+    ".api": ("bounds_for", "decisions", "devices", "enqueue_matmul", "kernel", "matmul", "probe", "tune"),
+    ".config": ("Config", "load_config"),
+    ".device.client": ("Client",),
+    ".errors": (
+        "ArgumentError",
+        "ConfigError",
+        "DeviceError",
+        "DeviceFaultError",
+        "DtypeError",
+        "OutOfMemoryError",
+        "RooftuneError",
+        "UnsupportedError",
+        "UsageError",
+        "WorkError",
+    ),
+    ".session": ("Session",),
+    ".tuning.bounds": ("Bound", "Bounds"),
+    ".tuning.level": ("Level", "anchor"),
+    ".tuning.tunable": ("TuneGroup", "Tunable", "TunableSet"),
+    ".tuning.tuner": ("LocalTuner",),
 }
+_LATER = {name: module for module, names in _WHERE.items() for name in names}
+"""Public names by the module they come from, imported at their first use: the command starts at once."""
 
 __all__ = [
+    "ArgumentError",
     "Bound",
     "Bounds",
     "Client",
@@ -94,13 +105,11 @@ def _session_context() -> TuningContext:
     return context
 
 
-# A tuner that is given no context stores what it decides where `matmul` does.
-make_default_context_with(_session_context)
-
-
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'rooftune' has no attribute {name!r}")
+    if name == "LocalTuner":  # one that is given no context stores what it decides where `matmul` does
+        import_module(".tuning.context", __name__).make_default_context_with(_session_context)
     value = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
     return value
 
