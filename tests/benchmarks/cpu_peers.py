@@ -37,6 +37,7 @@ SHAPES = (
 TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 WARM_UP_S = 0.3
 LEAST_CALLS = 5
+LONG_S = 2.0  # a block of calls that take seconds each stops here
 
 
 def operands(shape: str, elem: str) -> tuple[np.ndarray, np.ndarray]:
@@ -62,8 +63,8 @@ def timed(call: Callable[[], object], seconds: float) -> dict[str, Any]:
     while time.perf_counter() < end:
         call()
     times: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < LEAST_CALLS:
+    start = time.perf_counter()
+    while (passed := time.perf_counter() - start) < seconds or (len(times) < LEAST_CALLS and passed < LONG_S):
         began = time.perf_counter()
         call()
         times.append(time.perf_counter() - began)
