@@ -149,7 +149,7 @@ def plan(
 def layout_options(v: GemvView) -> tuple[str, ...]:
     named = (
         ("MAT_P_1", v.mat_p == 1),
-        ("MAT_I_1", v.mat_i == 1 and v.mat_p != 1),
+        ("MAT_I_1", v.mat_i == 1),
         ("VEC_1", v.vec_p == 1),
         ("OUT_1", v.out_i == 1),
     )
