@@ -50,7 +50,7 @@ class Search:
     @property
     def most(self) -> int:
         """How many are measured at most."""
-        return self._count if self._count <= SMALL else max(FIRST_AT_LEAST + 4, int(self._count * MOST_SHARE))
+        return self._count if self._count <= SMALL else max(SMALL, int(self._count * MOST_SHARE))
 
     def propose(self, measured: Mapping[int, float | None]) -> list[int]:
         """The next ones to measure; empty when the search is over. `measured`: seconds, None for failed."""
@@ -112,11 +112,17 @@ class Search:
 
 
 def _features(places: np.ndarray[Any, Any], levels: Sequence[int]) -> np.ndarray[Any, Any]:
-    """One column for each value of each parameter, and for each pair of values of two, weighed less."""
+    """What a time may depend on: each parameter's value, its rank among the values, and pairs of those.
+
+    Ranks tell of values not measured yet what their neighbours let expect.
+    """
+    axes = range(len(levels))
+    ranks = places / np.maximum(np.array(levels) - 1, 1) - 0.5
     singles = [np.eye(count)[places[:, axis]] for axis, count in enumerate(levels)]
     pairs = [
         0.5 * np.eye(levels[a] * levels[b])[places[:, a] * levels[b] + places[:, b]]
-        for a, b in combinations(range(len(levels)), 2)
+        for a, b in combinations(axes, 2)
         if levels[a] * levels[b] <= 64
     ]
-    return np.hstack([np.ones((len(places), 1)), *singles, *pairs])
+    products = [(ranks[:, a] * ranks[:, b])[:, None] for a, b in combinations(axes, 2)]
+    return np.hstack([np.ones((len(places), 1)), ranks, ranks**2, *products, *singles, *pairs])

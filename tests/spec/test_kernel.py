@@ -147,4 +147,4 @@ def test_a_reference_kernel(found, tmp_path):
 def test_many_configurations_are_searched(found, tmp_path):
     text = SPEC.replace("[16, 64, 4096]", "[1, 2, 4, 8, 16, 32, 64]").replace("[1, 4]", "[1, 2, 3, 4, 5, 6]")
     _, _, report = tuned(session_in(tmp_path), found, text=text)
-    assert 6 <= report.sizes[0].measured <= 12 < report.configurations
+    assert 6 <= report.sizes[0].measured <= 13 < report.configurations
