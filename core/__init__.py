@@ -79,6 +79,7 @@ __all__ = [
     "Tunable",
     "TunableSet",
     "TuneGroup",
+    "TuningContext",
     "UnsupportedError",
     "UsageError",
     "WorkError",
