@@ -67,7 +67,7 @@ def test_the_configured_environment_is_opened(tmp_path: Path) -> None:
 
 
 def test_without_a_home_it_goes_on_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rooftune.folders.platformdirs.user_cache_dir", lambda *_, **__: "~/.cache/x")
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_, **__: "~/.cache/x")
     warnings: list[str] = []
     store = open_store(load_config(env={}), warn=warnings.append)
     assert store.path is None
