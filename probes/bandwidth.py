@@ -15,23 +15,26 @@ from rooftune.device.client import Client
 from rooftune.device.profile import DeviceProfile
 from rooftune.errors import MeasurementError
 
+from .launch import empty_window_s
 from .method import TRIAL, Measured, Method, measure
 
 LABEL = "MemoryThroughput"
 ACCESSES = ("read", "write", "copy")
 LEAST_SET_BYTES = 16 * 1024
 MOST_PASSES = 1 << 24
-LAUNCH_A_PASS_BYTES = 1 << 30
-"""From this set on a pass lasts long enough for a launch of its own."""
+LAUNCH_A_PASS_BYTES = 1 << 26
+"""From this set on a pass on a GPU lasts long enough for a launch of its own, and outgrows its caches."""
+GPU_MEMORY_SET_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Walk:
     """How the work-groups share a working set: vector width in bytes, launch size, who reads what next.
 
-    Several passes may share a launch only if all groups run at once (`resident`): else the groups that
-    run first take their next passes while the rest of the set is untouched, and read one another's
-    chunks from the cache, faster than the set as a whole can be read.
+    `shared_launch`: all passes in one launch. Only for sets that the device's caches hold: over a larger
+    set groups that get ahead, or fall behind, meet others at the same chunk and read it from the cache,
+    faster than the set as a whole can be read (an H200 shows 9.9 TB/s for 128 MiB that way, where its
+    memory gives 4.8 at most). Else every pass is a launch, and an empty kernel's window is taken off.
     """
 
     vector_bytes: int
@@ -39,7 +42,7 @@ class Walk:
     unroll: int
     groups: int
     rotate: bool
-    resident: bool = True
+    shared_launch: bool = True
 
 
 def power_of_two(nbytes: int) -> int:
@@ -63,7 +66,7 @@ def memory_set(profile: DeviceProfile, available_bytes: int | None = None) -> in
         # some drivers report a core's own cache and not the large one that all cores share
         size = max(power_of_two(4 * profile.cache_bytes) // 2, 256 << 20)
         return working_set(profile, size, available_bytes)
-    return working_set(profile, max(16 * profile.cache_bytes, 64 << 20))
+    return working_set(profile, max(16 * profile.cache_bytes, GPU_MEMORY_SET_BYTES))
 
 
 def sweep_sets(profile: DeviceProfile, available_bytes: int | None = None) -> list[int]:
@@ -87,18 +90,18 @@ def arrays_of(access: str) -> int:
 def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
     """The walks worth trying: the best of them is the bandwidth.
 
-    On a GPU: as many groups as run at once, each with a long chunk; and, for sets so large that a launch
-    a pass costs nothing, a group for every 64 rows of its work-items.
+    On a GPU: as many groups as run at once, each with a long chunk; and, for sets so large that every
+    pass is a launch, a group for every 64 rows of its work-items as well.
     """
     if profile.is_cpu:
         return [Walk(64, 1, 8, profile.compute_units, rotate=False)]
     local = min(256, profile.max_work_group)
     rows = max(1, set_bytes // arrays_of(access) // (16 * local))
     persistent = min(8 * profile.compute_units, rows)
-    found = [Walk(16, local, 4, persistent, rotate=True)]
-    if set_bytes >= LAUNCH_A_PASS_BYTES and rows // 64 > persistent:
-        found.append(Walk(16, local, 4, rows // 64, rotate=False, resident=False))
-    return found
+    if set_bytes < LAUNCH_A_PASS_BYTES:
+        return [Walk(16, local, 4, persistent, rotate=True)]
+    groups = {persistent, max(persistent, rows // 64)}
+    return [Walk(16, local, 4, count, rotate=False, shared_launch=False) for count in sorted(groups)]
 
 
 class Mover:
@@ -121,6 +124,7 @@ class Mover:
             fill.set_args(buffer, *self._walk_args(1))
             client.enqueue(fill, self._size, (walk.local,), label=LABEL)
         client.sync()
+        self.empty_s = 0.0 if walk.shared_launch else empty_window_s(client)
 
     @property
     def _size(self) -> tuple[int]:
@@ -134,11 +138,18 @@ class Mover:
     def sample(self, passes: int) -> float:
         """Device seconds of so many passes."""
         buffers = [self.data[0], self.out] if self.out is not None else self.data
-        if not self.walk.resident:
+        if not self.walk.shared_launch:
             self.kernel.set_args(*buffers, *self._walk_args(1))
-            return self.client.sample(self._run, passes) * passes
+            return self._without_launch(self.client.sample(self._run, passes)) * passes
         self.kernel.set_args(*buffers, *self._walk_args(passes))
         return self.client.sample(self._run, 1)
+
+    def _without_launch(self, window_s: float) -> float:
+        if window_s <= self.empty_s:
+            raise MeasurementError(
+                f"a pass over {self.bytes_a_pass} bytes took {window_s:g} s, no longer than an empty kernel"
+            )
+        return window_s - self.empty_s
 
     def _run(self) -> None:
         self.client.enqueue(self.kernel, self._size, (self.walk.local,), label=LABEL)

@@ -47,18 +47,34 @@ class LaunchMeasured:
     launches: int
 
 
-def probe_launch(client: Client, method: LaunchMethod) -> LaunchMeasured:
-    """Measure all three, sharing the budget of launches between the two queues."""
+def empty_window_s(client: Client, samples: int = 5, repeats: int = 20) -> float:
+    """The event window of an almost empty kernel: the best of a few samples, seconds."""
+    enqueue = _almost_empty(client)
+    client.sample(enqueue)
+    return min(client.sample(enqueue, repeats) for _ in range(samples))
+
+
+def _almost_empty(client: Client) -> Callable[[], None]:
     text = resources.files(__package__).joinpath("kernels/launch.cl").read_text()
     kernel = client.kernel(text, "almost_empty")
-    counter = client.upload(np.zeros(1, np.uint32))  # the kernel does not keep it alive
+    counter = client.upload(np.zeros(1, np.uint32))
     kernel.set_args(counter)
+
+    def enqueue(_alive: object = counter) -> None:  # the kernel does not keep its buffer alive
+        client.enqueue(kernel, (1,), (1,), label=LABEL)
+
+    return enqueue
+
+
+def probe_launch(client: Client, method: LaunchMethod) -> LaunchMeasured:
+    """Measure all three, sharing the budget of launches between the two queues."""
+    launch = _almost_empty(client)
     launches = 0
 
     def enqueue() -> None:
         nonlocal launches
         launches += 1
-        client.enqueue(kernel, (1,), (1,), label=LABEL)
+        launch()
 
     windows: list[float] = []
 

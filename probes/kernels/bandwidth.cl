@@ -9,9 +9,13 @@
  *   [chunk 0        |chunk 1        |chunk 2        | ...]      each `length` vectors
  *    0 1 2 3 0 1 2 3 ...   <- work-items of one group
  *
+ * Reading keeps nothing: its sums are compared with a value that data as written here never gives.
+ *
  * VEC    vector type of one access              LOCAL     work-items of a group
  * UNROLL vectors a work-item has under way
  */
+#define NEVER 0x9e3779b9u
+
 typedef VEC vec;
 typedef __global const vec *source;
 typedef __global vec *target;
@@ -39,7 +43,8 @@ __kernel void read_set(source src, target out, uint chunks, ulong length, uint s
         if (chunk >= chunks)
             chunk -= chunks;
     }
-    out[get_global_id(0)] = sum;
+    if (any(sum == (vec)(NEVER)))
+        out[get_global_id(0)] = sum;
 }
 
 __kernel void write_set(target dst, uint chunks, ulong length, uint step, uint passes)

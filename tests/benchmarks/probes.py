@@ -47,7 +47,12 @@ def main() -> int:
         ratio = f"{row['ratio']:.3f}" if row["ratio"] else "-"
         probed = f"{row['probe'] / 1e12:10.3f} Top"
         print(f"{row['what']:34} {probed:>14} {shown:>14} {ratio:>7}  {row['spread']:7.1%}")
-    others = [prober.bandwidth(access) for access in ("read", "write", "copy")]
+    print()
+    for dtype, unit in prober.units():
+        found = prober.compute(dtype, unit)
+        print(f"{dtype + ' ' + unit:34} {found.value / 1e12:10.3f} Top {'':14} {found.spread:15.1%}")
+    sizes = (None,) if client.profile.is_cpu else (128 << 20, None, 8 << 30)
+    others = [prober.bandwidth(access, size) for size in sizes for access in ("read", "write", "copy")]
     others.append(prober.bandwidth("read", state="cold"))
     if not given.skip_sweep:
         others += prober.sweep("read")
