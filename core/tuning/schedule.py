@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
+from statistics import median
 
 from ..errors import DeviceFaultError, MeasurementError, UnsupportedError
 from .events import Event, in_words, reason_of
@@ -26,8 +27,23 @@ MOST_REPEATS = 64
 HOPELESS_FACTOR = 10.0
 """After the first pass a candidate slower than this many times the best is dropped at once."""
 
+OUTRUN_FACTOR = 3.0
+"""A candidate whose first runs all take longer than this many times the leader's best is dropped at once."""
+
+SHORT_RUN_S = 10e-3
+"""Shorter runs may all be slow by chance, and cost little: one more is taken before they drop anybody."""
+
+TELLING_RUN_S = 0.25
+"""A first run as long as this, and HOPELESS_FACTOR times the leader's best, is not repeated."""
+
 SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
+LEAST_PAIRS = 5
+"""Fewer pairs than this tell nothing, however clear they look."""
+
+CLOSE = 0.03
+"""Medians of a few samples that lie this close, as a share of the smaller one, count as a tie as well."""
+
 PLAIN_WARM_UPS = 3
 """Warm-ups of a candidate when sampling is not adaptive."""
 
@@ -168,16 +184,44 @@ class _Race:
         return True
 
     def enter(self, standing: Standing) -> None:
+        leader_s = min((live.samples.best for live in self.live), default=inf)
         standing.state = State.LIVE
-        if self.warmed_up(standing) and self.take_first_sample(standing):
-            self.try_short_circuit(standing)
+        if not self.warmed_up(standing) or self.outrun_at_once(standing, leader_s):
+            return
+        if not self.take_first_sample(standing):
+            return
+        if self.may_drop and standing.least_s > OUTRUN_FACTOR * leader_s:
+            if standing.runs < _runs_wanted(standing) and not self.take_sample(standing):
+                return
+            if self.drop_outrun(standing, leader_s):
+                return
+        self.try_short_circuit(standing)
 
     def warmed_up(self, standing: Standing) -> bool:
         for _ in range(1 if self.settings.adaptive else PLAIN_WARM_UPS):
             window_s = self.measure(standing, 1)
             if window_s is None:
                 return False
+            standing.warm_up_s = window_s
             standing.repeats = _repeats_for(window_s)
+        return True
+
+    def outrun_at_once(self, standing: Standing, leader_s: float) -> bool:
+        """Drops who took so long that no second run is needed. Its one run is its evidence."""
+        run_s = standing.warm_up_s
+        if not self.may_drop or run_s < TELLING_RUN_S or run_s <= HOPELESS_FACTOR * leader_s:
+            return False
+        self.keep(standing, run_s)
+        self.retire(standing, State.DROPPED, f"its first run took {run_s / leader_s:.0f} times the best")
+        return True
+
+    def drop_outrun(self, standing: Standing, leader_s: float) -> bool:
+        """Drops who is far behind in its warm-up too: a run may be slow by chance, hardly each of them."""
+        least_s = standing.least_s
+        if least_s <= OUTRUN_FACTOR * leader_s or standing.runs < _runs_wanted(standing):
+            return False
+        reason = f"each of its runs took over {least_s / leader_s:.1f} times the best"
+        self.retire(standing, State.DROPPED, reason)
         return True
 
     def take_first_sample(self, standing: Standing) -> bool:
@@ -196,7 +240,7 @@ class _Race:
             return
         while standing.samples.values[-1] <= limit_s:
             if len(standing.samples) >= wanted:
-                self.stop_with(standing)
+                self.stop_with(self.play_off(standing))
                 return
             if not self.take_sample(standing):
                 return
@@ -225,16 +269,19 @@ class _Race:
             enough = self.settings.short_circuit_samples
             inside = [s for s in self.live if s.samples.inside(self.limit_s) >= enough]
             if inside:
-                self.stop_with(min(inside, key=lambda standing: standing.rank))
+                best = min(inside, key=lambda standing: standing.rank)
+                self.stop_with(self.play_off(best, clear=not self.contested(best)))
                 return
         if self.may_drop and self.live:
             self.drop_hopeless()
             self.drop_slow()
 
     def drop_hopeless(self) -> None:
-        bar_s = HOPELESS_FACTOR * min(standing.samples.best for standing in self.live)
+        leader_s = min(standing.samples.best for standing in self.live)
         for standing in self.live:
-            if standing.samples.best > bar_s:
+            if self.drop_outrun(standing, leader_s):
+                continue
+            if standing.samples.best > HOPELESS_FACTOR * leader_s:
                 self.retire(standing, State.DROPPED, f"more than {HOPELESS_FACTOR:g} times the best")
 
     def drop_slow(self) -> None:
@@ -265,21 +312,44 @@ class _Race:
     def break_tie(self) -> None:
         """While the two best are closer than their own spread, paired samples decide: A B B A …"""
         survivors = self.ranking()
-        if not self.settings.adaptive or len(survivors) < 2:
-            return
-        first, second = survivors[:2]
+        if self.settings.adaptive and len(survivors) > 1:
+            self.tie_winner = self.pair_off(survivors[0], survivors[1])
+
+    def contested(self, best: Standing) -> bool:
+        """Whether another live one may well be faster than the best inside the limit."""
+        others = [standing for standing in self.live if standing is not best]
+        return any(other.rank < best.rank or _within_spread(best, other) for other in others)
+
+    def play_off(self, standing: Standing, *, clear: bool = False) -> Standing:
+        """Who wins a short circuit: the one inside the limit, or another measured already that beats it.
+
+        That other one was passed over for a single sample, perhaps a slow one by chance.
+        """
+        rivals = sorted((live for live in self.live if live is not standing), key=lambda live: live.rank)
+        near = [live for live in rivals if live.samples.best <= OUTRUN_FACTOR * standing.samples.best]
+        if clear or not near or not self.break_ties:
+            return standing
+        return self.pair_off(standing, near[0], whatever_the_gap=True) or standing
+
+    def pair_off(self, first: Standing, second: Standing, whatever_the_gap: bool = False) -> Standing | None:
+        """The one who wins most pairs; None where none were needed, or one of the two failed."""
         differences: list[float] = []
-        while 2 * len(differences) < TIE_SAMPLES and _too_close(first, second) and not self.out_of_time:
-            order = (first, second) if len(differences) % 2 == 0 else (second, first)
+        order = (first, second)
+        if not (whatever_the_gap or _too_close(first, second)):
+            return None
+        while 2 * len(differences) < TIE_SAMPLES and not self.out_of_time:
             if not all(self.take_sample(standing) for standing in order):
-                return
+                return None
             differences.append(first.samples.values[-1] - second.samples.values[-1])
+            order = order[::-1]
+            if len(differences) >= LEAST_PAIRS and _settled(differences, first, second):
+                break
         if not differences:
-            return
+            return None
         even = first.index < second.index
         self.tie = paired_verdict(differences, first.name, second.name, first_wins_even=even)
-        self.tie_winner = first if self.tie.winner == first.name else second
         self.events.append(Event("TieBreak", self.tie.winner, self.tie.to_json()))
+        return first if self.tie.winner == first.name else second
 
     # One measurement
 
@@ -323,6 +393,26 @@ def _repeats_for(window_s: float) -> int:
     return min(max(ceil(LEAST_WINDOW_S / window_s), 1), MOST_REPEATS)
 
 
+def _runs_wanted(standing: Standing) -> int:
+    """So many runs, the warm-up among them, must all be slow before they drop a candidate."""
+    return 3 if standing.least_s < SHORT_RUN_S else 2
+
+
 def _too_close(first: Standing, second: Standing) -> bool:
-    gap_s = abs(first.samples.median - second.samples.median)
-    return gap_s < max(first.samples.iqr, second.samples.iqr)
+    close_s = CLOSE * min(first.samples.median, second.samples.median)
+    return _gap_s(first, second) < close_s or _within_spread(first, second)
+
+
+def _settled(differences: list[float], first: Standing, second: Standing) -> bool:
+    """Whether more pairs would tell nothing new: no tie any more, or one wins them all, and not by a hair."""
+    clear_s = CLOSE * min(first.samples.median, second.samples.median)
+    one_sided = all(d > 0 for d in differences) or all(d < 0 for d in differences)
+    return (one_sided and abs(median(differences)) > clear_s) or not _too_close(first, second)
+
+
+def _within_spread(first: Standing, second: Standing) -> bool:
+    return _gap_s(first, second) < max(first.samples.iqr, second.samples.iqr)
+
+
+def _gap_s(first: Standing, second: Standing) -> float:
+    return abs(first.samples.median - second.samples.median)

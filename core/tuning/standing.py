@@ -38,11 +38,12 @@ class Contender:
 
 @dataclass
 class Standing:
-    """A contender, its samples so far, and why it is out if it is."""
+    """A contender, its warm-up and samples so far in seconds, and why it is out if it is."""
 
     contender: Contender
     samples: Samples = field(default_factory=Samples)
     repeats: int = 1
+    warm_up_s: float = 0.0
     state: State = State.WAITING
     reason: str = ""
     error: Exception | None = None
@@ -54,6 +55,16 @@ class Standing:
     @property
     def name(self) -> str:
         return self.contender.name
+
+    @property
+    def runs(self) -> int:
+        """How often it was timed, the warm-up included."""
+        return 1 + len(self.samples)
+
+    @property
+    def least_s(self) -> float:
+        """The shortest it ever took, in seconds, whether that counts for its rank or not."""
+        return min(self.warm_up_s, *self.samples.values)
 
     @property
     def rank(self) -> tuple[float, int]:

@@ -183,6 +183,53 @@ def test_after_the_first_pass_a_hopeless_candidate_is_dropped_at_once() -> None:
     assert bench.sampled("c") > 1
 
 
+def test_a_candidate_is_dropped_at_once_when_warm_up_and_sample_are_far_behind() -> None:
+    bench = Bench()
+    slow = bench.contender(1, 3.1, warm_up=4.0)
+    result = run_round([bench.contender(0, 1.0), slow, bench.contender(2, 1.1)], DEFAULTS)
+    assert states(result)["b"] == "dropped"
+    assert bench.log[:5] == ["warm a", "a", "warm b", "b", "warm c"]
+    assert "3.1 times" in result.standings[1].reason
+
+
+def test_one_slow_run_of_the_first_two_drops_nobody() -> None:
+    for warm_up, times in ((9.0, 1.0), (1.0, [9.0, 1.0])):
+        bench = Bench()
+        contenders = [bench.contender(0, 1.0), bench.contender(1, times, warm_up=warm_up)]
+        assert states(run_round(contenders, DEFAULTS))["b"] == "live"
+
+
+def test_those_measured_before_the_leader_was_known_are_dropped_after_the_first_pass() -> None:
+    bench = Bench()
+    early = bench.contender(0, 4.0, warm_up=4.0)
+    result = run_round([early, bench.contender(1, 1.0), bench.contender(2, 1.1)], DEFAULTS)
+    assert states(result)["a"] == "dropped"
+    assert bench.sampled("a") == 1
+
+
+def test_short_runs_get_one_more_before_they_are_dropped() -> None:
+    bench = Bench()
+    leader = bench.contender(0, 1e-3, warm_up=1e-3)
+    unlucky = bench.contender(1, [4e-3, 1e-3], warm_up=5e-3)
+    slow = bench.contender(2, 4e-3, warm_up=5e-3)
+    result = run_round([leader, unlucky, slow], DEFAULTS)
+    assert states(result) == {"a": "live", "b": "live", "c": "dropped"}
+    assert bench.sampled("c") == 2
+
+
+def test_a_long_first_run_far_behind_is_not_repeated() -> None:
+    bench = Bench()
+    result = run_round([bench.contender(0, 1.0), bench.contender(1, 30.0, warm_up=30.0)], DEFAULTS)
+    assert states(result)["b"] == "dropped"
+    assert result.standings[1].samples.values == [30.0]
+    assert bench.sampled("b") == 0
+
+
+def test_where_nobody_may_be_dropped_a_slow_first_run_drops_nobody() -> None:
+    contenders = [Bench().contender(0, 1.0), Bench().contender(1, 50.0, warm_up=50.0)]
+    assert states(run_round(contenders, DEFAULTS, may_drop=False))["b"] == "live"
+
+
 def test_a_hopeless_candidate_goes_even_below_the_survivor_floor() -> None:
     bench = Bench()
     result = play(bench, 60.0, 1.0, budget_s=1e9)
@@ -385,6 +432,20 @@ def test_pairs_end_as_soon_as_the_tie_is_gone() -> None:
     assert winner(result) == "a"
 
 
+def test_a_tie_is_never_broken_by_fewer_than_five_pairs() -> None:
+    bench = Bench()
+    result = play(bench, [1.0, 1.00, 1.01, 1.00, 1.01], [1.0, 1.01, 1.00, 1.01, 1.00, 1.3])
+    assert result.tie_break is not None
+    assert result.tie_break.pairs == 5
+    assert winner(result) == "a"
+
+
+def test_medians_of_few_samples_that_lie_close_are_a_tie_whatever_their_spread() -> None:
+    result = play(Bench(), [1.0, 1.0, 1.0, 1.0, 1.0, 1.05], 1.02)
+    assert result.tie_break is not None
+    assert winner(result) == "b"
+
+
 def test_one_disqualified_in_the_pairs_leaves_the_other_to_win() -> None:
     result = play_tie(Bench(), [1.0, ValueError("late")], [1.1, 1.0])
     assert winner(result) == "b"
@@ -392,8 +453,26 @@ def test_one_disqualified_in_the_pairs_leaves_the_other_to_win() -> None:
     assert result.tie_break is None
 
 
-def test_a_round_that_short_circuits_breaks_no_tie() -> None:
+def test_a_round_that_short_circuits_at_its_first_candidate_breaks_no_tie() -> None:
     assert play(Bench(), 1.0, 1.0, limit=2.0).tie_break is None
+
+
+def test_one_measured_before_may_still_beat_the_one_inside_the_limit() -> None:
+    # "a" was slow once, by chance; without the pairs "b" would win for a single sample.
+    bench = Bench()
+    result = play(bench, [2.0, 1.0], [1.1], 0.5, limit=1.5)
+    assert bench.order == "abb" + "baabbaabba"
+    assert result.short_circuit
+    assert winner(result) == "a"
+    assert states(result)["c"] == "waiting"
+    assert [event.name for event in result.events if event.kind == "ShortCircuit"] == ["a"]
+
+
+def test_after_a_round_one_inside_the_limit_is_paired_with_another_that_may_be_faster() -> None:
+    # "a" has the lower median, but only one sample inside the limit that counts.
+    result = play(Bench(), [2.0, 2.0, 1.0, 0.9], [2.0, 1.4, 1.5, 1.4], limit=1.45, short_circuit_samples=1)
+    assert result.short_circuit
+    assert winner(result) == "a"
 
 
 # Not adaptive
@@ -525,7 +604,8 @@ def test_the_same_times_give_the_same_round(series: list[list[float]], settings:
 
 @given(st.lists(st.floats(1e-3, 1.0), min_size=3, max_size=8))
 def test_at_least_two_survive_unless_hopeless(times: list[float]) -> None:
-    result = run_round(Bench().contenders(*times), DEFAULTS)
-    hopeful = [seconds for seconds in times if seconds <= 10 * min(times)]
+    contenders = [Bench().contender(i, seconds, warm_up=seconds) for i, seconds in enumerate(times)]
+    result = run_round(contenders, DEFAULTS)
+    hopeful = [seconds for seconds in times if seconds <= 3 * min(times)]
     survivors = [standing for standing in result.standings if standing.state is State.LIVE]
     assert len(survivors) >= min(2, len(hopeful))
