@@ -1,21 +1,24 @@
 """Regret of the tuned choice against the exhaustive best, and what tuning cost against measuring everything.
 
-    python -m tests.benchmarks.regret [--device TEXT] [--levels balanced,extensive] [--only TEXT]
-                                      [--rounds 9] [--budget 1.5] [--jobs N] [--lock FILE] [--json FILE]
+    python -m tests.benchmarks.regret [--device TEXT] [--levels balanced,extensive] [--only TEXT,TEXT…]
+                                      [--rounds 10] [--budget 1.5] [--jobs N] [--lock FILE] [--json FILE]
 
 For each case every supported candidate is compiled and sampled, interleaved, once a round; those that
 take ten times the best are left out after their first run. Then each level tunes the key afresh, nothing
-stored. Its choice and the exhaustive best are sampled in 8 pairs, A B B A, and the regret is the median of
-the pairs' ratios; above 1.02 it is taken anew, from 24 pairs. What stays above 1.02 is put down to its
-cause: the short circuit, a better candidate in a round that was never reached, one dropped or left out, or
-noise (the better one was measured to the end and lost).
+stored. Its choice is compared with the exhaustive best in pairs, A B B A, more of them while the interval of
+the median ratio is wide; the regret is that median, never below 1. Where several candidates lie within 5 % of
+the best, the one that does best against the choice in a first series of pairs is taken, and compared anew.
+What stays above 1.02 is put down to its cause: the short circuit, a better candidate in a round that was
+never reached, one dropped or left out, or noise (the better one was measured to the end and lost).
 
-The cost of a choice is the time to compile and first run each candidate it looked at, as that took in the
-exhaustive part, and the time it measured. The cost of everything is the same over all candidates. Probes
-and proofs count on neither side. `--lock` names a file that is held locked while a case is sampled (not while
-it is compiled), on a machine shared with others that take it too. Compiled programs are taken from no cache
-and left in none; with `--jobs` (a GPU with dozens of slow compilations) all are compiled beforehand in so
-many processes and kept, and compiling counts on neither side.
+The cost of a choice is the time to compile each candidate it looked at, as that took in the exhaustive part,
+and the time it measured. It is given as a share of two things. *Brute force* compiles every supported
+candidate, warms it up once and takes ten samples, the tuner's own maximum, of each; of a hopeless one, a
+sample is reckoned to take the device time of its first run. *Lean* is what this benchmark does itself:
+hopeless ones run once only. Probes and proofs count on no side. `--lock` names a file that is held locked,
+shared while a case is compiled and for itself alone while it is sampled, on a machine shared with others that
+take it too. Compiled programs are taken from no cache and left in none; with `--jobs` (a GPU with dozens of
+slow compilations) all are compiled beforehand in so many processes and kept, and what that took there counts.
 """
 
 from __future__ import annotations
@@ -25,17 +28,16 @@ import fcntl
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from dataclasses import asdict, dataclass, replace
 from math import exp, log
 from pathlib import Path
-from statistics import median
 
 from rooftune.config import Config, load_config
 from rooftune.device.binaries import BinaryCache
@@ -49,10 +51,10 @@ from rooftune.shapes_run import random_inputs
 from rooftune.tuning.decision import Decision
 from rooftune.tuning.tunable import TunableSet
 
-HOPELESS = 10.0
+from .brute_force import Everything, compile_all, runner, sample_all
+from .pairs import Ratio, compare
+
 NOTABLE = 1.02
-PAIRS = 8
-LEAST_WINDOW_S = 100e-6
 
 SHAPES_F32 = [
     "64",
@@ -107,7 +109,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Regret:
-    """One case at one level. Times in seconds; `cost_s` and `exhaustive_s` without probes and proofs."""
+    """One case at one level. Times in seconds; costs without probes and proofs.
+
+    `low` and `high` bound the ratio with 95 % confidence, `spread` is half the distance of its quartiles.
+    """
 
     case: str
     level: str
@@ -116,25 +121,20 @@ class Regret:
     chosen_s: float
     best_s: float
     regret: float
+    low: float
+    high: float
     spread: float
+    pairs: int
     cause: str
     measured: int
-    cost_s: float
-    exhaustive_s: float
-
-
-@dataclass
-class Everything:
-    """All candidates of a case measured: seconds to a first result, and medians where not hopeless."""
-
-    first_result_s: dict[int, float] = field(default_factory=dict)
-    once_s: dict[int, float] = field(default_factory=dict)
-    medians: dict[int, float] = field(default_factory=dict)
-    wall_s: float = 0.0
+    compile_s: float
+    measure_s: float
+    brute_force_s: float
+    lean_s: float
 
     @property
-    def best(self) -> int:
-        return min(self.medians, key=lambda index: self.medians[index])
+    def cost_s(self) -> float:
+        return self.compile_s + self.measure_s
 
 
 CASES = (
@@ -148,28 +148,47 @@ def main() -> None:
     given = _arguments()
     levels = given.levels.split(",")
     results: list[Regret] = []
-    cases = [case for case in CASES if given.only in case.label]
+    cases = chosen_cases(given.only)
     if given.shard is not None:
         _compile(Client(given.device), cases, *map(int, given.shard.split("/")))
         return
-    if given.jobs:
-        _compile_in_processes(given.jobs)
+    compiled_s = _compile_in_processes(given.jobs) if given.jobs else {}
     kept = Client(given.device) if given.jobs else None
-    for case in cases:
-        with nullcontext(kept) if kept else fresh_client(given.device) as client:
-            results += _case(client, case, levels, given)
-            _write(given.json, client, levels, results)
-        gc.collect()  # sessions and their scratch buffers
+    with no_programs_kept() as folder:
+        for case in cases:
+            with nullcontext(kept) if kept else fresh_client(given.device, folder) as client:
+                results += _case(client, case, levels, given, compiled_s.get(case.label, {}))
+                _write(given.json, client, levels, results)
+            gc.collect()  # sessions and their scratch buffers
     for level, line in _summaries(levels, results).items():
         print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
 
 
+def chosen_cases(only: str) -> list[Case]:
+    """Cases whose label is one of these, or, where none is exactly that, contains it."""
+    found = []
+    for text in only.split(","):
+        exact = [case for case in CASES if case.label in (text, f"{text} f32")]
+        found += exact or [case for case in CASES if text in case.label]
+    return [case for case in CASES if case in found]
+
+
 @contextmanager
-def fresh_client(device: str | None) -> Iterator[Client]:
-    """A client that finds no compiled programs."""
+def no_programs_kept() -> Iterator[Path]:
+    """A folder for compiled programs; PoCL reads once in a process where its own is."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["POCL_CACHE_DIR"] = folder
-        yield Client(device, binaries=BinaryCache(Path(folder)))
+        os.environ["POCL_CACHE_DIR"] = f"{folder}/pocl"
+        yield Path(folder)
+
+
+@contextmanager
+def fresh_client(device: str | None, folder: Path) -> Iterator[Client]:
+    """A client that finds no compiled programs."""
+    for kept in folder.iterdir():
+        shutil.rmtree(kept, ignore_errors=True)
+    for needed in ("pocl", "ours"):
+        (folder / needed).mkdir(parents=True)
+    yield Client(device, binaries=BinaryCache(folder / "ours"))
 
 
 def _write(path: Path | None, client: Client, levels: list[str], results: list[Regret]) -> None:
@@ -187,23 +206,40 @@ def _summaries(levels: list[str], results: list[Regret]) -> dict[str, dict[str, 
     return {level: _summary([r for r in results if r.level == level]) for level in levels}
 
 
-def _compile_in_processes(jobs: int) -> None:
-    """Compiles all programs of all cases into the user's cache, in so many processes."""
+def _compile_in_processes(jobs: int) -> dict[str, dict[int, float]]:
+    """Compiles all programs of all cases into the user's cache, in so many processes.
+
+    Returns the seconds that took, by case and candidate, also where an earlier case left the program.
+    """
     began = time.perf_counter()
     command = [sys.executable, "-m", "tests.benchmarks.regret", *sys.argv[1:]]
-    running = [subprocess.Popen([*command, "--shard", f"{shard}/{jobs}"]) for shard in range(jobs)]
+    running = [
+        subprocess.Popen([*command, "--shard", f"{shard}/{jobs}"], stdout=subprocess.PIPE, text=True)
+        for shard in range(jobs)
+    ]
+    taken_s: dict[str, dict[int, float]] = {}
     for process in running:
-        process.wait()
+        for line in process.communicate()[0].splitlines():
+            label, index, seconds = line.split("\t")
+            taken_s.setdefault(label, {})[int(index)] = float(seconds)
     print(f"compiled in {time.perf_counter() - began:.1f} s", flush=True)
+    return taken_s
 
 
 def _compile(client: Client, cases: list[Case], shard: int, shards: int) -> None:
-    """Compiles every `shards`-th candidate for all cases."""
+    """Compiles every `shards`-th candidate for all cases, and prints what each took."""
     candidates = MatmulCandidates(client)
-    for index, case in product(range(shard, len(CANDIDATES), shards), cases):
-        problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
-        with suppress(UnsupportedError, RooftuneError):
-            candidates.prepared(CANDIDATES[index], problem)
+    for index in range(shard, len(CANDIDATES), shards):
+        real_s: list[float] = []
+        for case in cases:
+            problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
+            before, start = client.compilations, time.perf_counter()
+            with suppress(UnsupportedError, RooftuneError):
+                candidates.prepared(CANDIDATES[index], problem)
+                if client.compilations > before:
+                    real_s.append(time.perf_counter() - start)
+                if real_s:
+                    print(case.label, index, real_s[-1], sep="\t", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -212,8 +248,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--device", help="a part of its name or platform, or its index")
     parser.add_argument("--levels", default="balanced,extensive")
-    parser.add_argument("--only", default="", help="cases whose label contains this")
-    parser.add_argument("--rounds", type=int, default=9, help="samples of each candidate")
+    parser.add_argument("--only", default="", help="cases with these labels, or labels that contain this")
+    parser.add_argument("--rounds", type=int, default=10, help="samples of each candidate")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of sampling a case, about")
     parser.add_argument("--lock", type=Path, help="a file to hold locked while a case is sampled")
     parser.add_argument("--jobs", type=int, default=0, help="compile everything first, in so many processes")
@@ -223,13 +259,13 @@ def _arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def locked(path: Path | None) -> Iterator[None]:
+def locked(path: Path | None, *, shared: bool = False) -> Iterator[None]:
     """Holds the file locked; None: nothing is held."""
     if path is None:
         yield
         return
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
 
 
@@ -245,15 +281,19 @@ def session_without_memory(level: str) -> Session:
     )
 
 
-def _case(client: Client, case: Case, levels: list[str], given: argparse.Namespace) -> list[Regret]:
+def _case(
+    client: Client, case: Case, levels: list[str], given: argparse.Namespace, compiled_s: dict[int, float]
+) -> list[Regret]:
     problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
     inputs = random_inputs(client, problem)
     sessions = {level: session_without_memory(level) for level in levels}
-    everything = first_results(client, next(iter(sessions.values())).tunables(client), inputs)
+    first = next(iter(sessions.values()))
+    with locked(given.lock, shared=True):
+        everything = compile_all(client, first.tunables(client), inputs, compiled_s)
     found: list[Regret] = []
     with locked(given.lock):
-        next(iter(sessions.values())).bounds(client, inputs)
-        sample_all(client, next(iter(sessions.values())).tunables(client), inputs, everything, given)
+        first.bounds(client, inputs)
+        sample_all(client, first.tunables(client), inputs, everything, given.rounds, given.budget)
         for level, session in sessions.items():
             tunables = session.tunables(client)
             try:
@@ -270,82 +310,12 @@ def _case(client: Client, case: Case, levels: list[str], given: argparse.Namespa
 
 def _show(regret: Regret) -> None:
     print(
-        f"{regret.case:<24} {regret.level:<9} {regret.regret:6.3f} ±{regret.spread:5.3f}  "
+        f"{regret.case:<24} {regret.level:<9} {regret.regret:6.3f} [{regret.low:.3f} {regret.high:.3f}]  "
         f"{regret.chosen.removeprefix('matmul_'):<26} best {regret.best.removeprefix('matmul_'):<26} "
-        f"cost {regret.cost_s:6.2f} s of {regret.exhaustive_s:6.2f} s  {regret.cause}",
+        f"cost {regret.compile_s:5.2f} + {regret.measure_s:5.2f} s of {regret.brute_force_s:6.2f} s, "
+        f"lean {regret.lean_s:6.2f} s  {regret.cause}",
         flush=True,
     )
-
-
-def first_results(client: Client, tunables: TunableSet, inputs: MatmulInputs) -> Everything:
-    """Compiles and runs every candidate that can run; hopeless ones once only."""
-    found = Everything()
-    for index in _likely_first(tunables):
-        run = _runner(tunables, index, inputs)
-        try:
-            start = time.perf_counter()
-            warm_s = client.sample(run)
-            found.first_result_s[index] = time.perf_counter() - start
-            if warm_s <= 2 * HOPELESS * min(found.once_s.values(), default=warm_s):
-                found.once_s[index] = client.sample(run)
-        except UnsupportedError:
-            continue
-        except Exception as error:
-            print(f"  {tunables[index].name}: {type(error).__name__}: {error}", file=sys.stderr)
-    found.wall_s = sum(found.first_result_s.values()) + sum(found.once_s.values())
-    return found
-
-
-def sample_all(
-    client: Client,
-    tunables: TunableSet,
-    inputs: MatmulInputs,
-    everything: Everything,
-    given: argparse.Namespace,
-) -> None:
-    """Samples all that are not hopeless, interleaved; at least three times each, within the budget."""
-    once_s = everything.once_s
-    bar_s = HOPELESS * min(once_s.values())
-    live = [index for index in sorted(once_s) if once_s[index] <= bar_s]
-    samples: dict[int, list[float]] = {index: [] for index in live}
-    began = time.perf_counter()
-    for turn in range(given.rounds):
-        if turn >= 3 and time.perf_counter() - began > given.budget:
-            break
-        for index in live if turn % 2 == 0 else reversed(live):
-            samples[index].append(client.sample(_runner(tunables, index, inputs), _repeats(once_s[index])))
-    everything.medians = {index: median(values) for index, values in samples.items()}
-    everything.wall_s += time.perf_counter() - began
-
-
-def _likely_first(tunables: TunableSet) -> list[int]:
-    """Candidates of specialised groups first, so that hopeless ones are known as such early."""
-    groups = [{group.name for group, _ in tunable.memberships} for tunable in tunables.tunables]
-    return sorted(range(len(groups)), key=lambda index: not groups[index] & {"cpu", "accelerated", "gemv"})
-
-
-def _runner(tunables: TunableSet, index: int, inputs: MatmulInputs) -> Callable[[], object]:
-    return lambda: tunables[index].fn(inputs)
-
-
-def _repeats(seconds: float) -> int:
-    return max(1, min(64, round(LEAST_WINDOW_S / seconds)))
-
-
-def paired_ratios(
-    client: Client, tunables: TunableSet, inputs: MatmulInputs, first: int, second: int, pairs: int = PAIRS
-) -> tuple[list[float], float, float]:
-    """Ratios first / second of samples taken in pairs, A B B A, sorted; and both medians in seconds."""
-    a, b = _runner(tunables, first, inputs), _runner(tunables, second, inputs)
-    client.sample(a)
-    repeats = _repeats(client.sample(b))
-    of_a: list[float] = []
-    of_b: list[float] = []
-    with client.exclusive():
-        for turn in range(pairs):
-            for run, into in ((a, of_a), (b, of_b)) if turn % 2 == 0 else ((b, of_b), (a, of_a)):
-                into.append(client.sample(run, repeats))
-    return sorted(x / y for x, y in zip(of_a, of_b, strict=True)), median(of_a), median(of_b)
 
 
 def _compare(
@@ -357,32 +327,47 @@ def _compare(
     decision: Decision,
     everything: Everything,
 ) -> Regret:
-    chosen, best = decision.index, everything.best
-    pairs = PAIRS if chosen != best else 1
-    ratios, chosen_s, best_s = paired_ratios(client, tunables, inputs, chosen, best, pairs)
-    if chosen != best and median(ratios) > NOTABLE:
-        ratios, chosen_s, best_s = paired_ratios(client, tunables, inputs, chosen, best, 3 * PAIRS)
-    regret = 1.0 if chosen == best else max(1.0, median(ratios))
+    chosen = decision.index
+    best, ratio = _against_best(client, tunables, inputs, chosen, everything)
+    regret = max(1.0, ratio.median)
     looked_at = [e.index for e in decision.evidence if e.samples]
     return Regret(
-        case.label,
-        level,
-        decision.name,
-        tunables[best].name,
-        chosen_s,
-        best_s,
-        regret,
-        0.0 if chosen == best else _half_spread(ratios),
-        _cause(decision, best, regret),
-        len(looked_at),
-        decision.timings.measure_s + sum(everything.first_result_s.get(index, 0.0) for index in looked_at),
-        everything.wall_s,
+        case=case.label,
+        level=level,
+        chosen=decision.name,
+        best=tunables[best].name,
+        chosen_s=ratio.first_s,
+        best_s=ratio.second_s,
+        regret=regret,
+        low=ratio.low,
+        high=ratio.high,
+        spread=ratio.spread,
+        pairs=ratio.pairs,
+        cause=_cause(decision, best, regret),
+        measured=len(looked_at),
+        compile_s=everything.compile_s(looked_at),
+        measure_s=decision.timings.measure_s,
+        brute_force_s=everything.brute_force_s,
+        lean_s=everything.lean_s,
     )
 
 
-def _half_spread(ratios: list[float]) -> float:
-    """Half the distance between the quartiles of sorted ratios."""
-    return (ratios[-1 - len(ratios) // 4] - ratios[len(ratios) // 4]) / 2
+def _against_best(
+    client: Client, tunables: TunableSet, inputs: MatmulInputs, chosen: int, everything: Everything
+) -> tuple[int, Ratio]:
+    """The candidate that is best, and how much longer the chosen one takes, 1 where it is that one itself."""
+    mine = runner(tunables, chosen, inputs)
+    rivals = [index for index in everything.near_best if index != chosen]
+    if not rivals:
+        seconds = everything.medians[chosen]
+        return chosen, Ratio(1.0, 1.0, 1.0, 0.0, 0, seconds, seconds)
+    ratios = {index: compare(client, mine, runner(tunables, index, inputs)) for index in rivals}
+    best = max(ratios, key=lambda index: ratios[index].median)
+    if ratios[best].median <= 1.0 and chosen in everything.near_best:
+        return chosen, replace(ratios[best], median=1.0)
+    if len(rivals) == 1:
+        return best, ratios[best]
+    return best, compare(client, mine, runner(tunables, best, inputs))
 
 
 def _cause(decision: Decision, best: int, regret: float) -> str:
@@ -410,8 +395,17 @@ def _summary(results: list[Regret]) -> dict[str, object]:
         "worst_case": worst.case,
         "above_1.02": len(causes),
         "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
-        "cost_share": round(sum(r.cost_s for r in results) / sum(r.exhaustive_s for r in results), 4),
-        "mean_cost_share": round(sum(r.cost_s / r.exhaustive_s for r in results) / len(results), 4),
+        **_shares("brute_force", results, [r.brute_force_s for r in results]),
+        **_shares("lean", results, [r.lean_s for r in results]),
+    }
+
+
+def _shares(name: str, results: list[Regret], everything_s: list[float]) -> dict[str, float]:
+    """Cost of tuning: of all cases together, and as the mean of the cases' shares."""
+    shares = [r.cost_s / seconds for r, seconds in zip(results, everything_s, strict=True)]
+    return {
+        f"cost_of_{name}": round(sum(r.cost_s for r in results) / sum(everything_s), 4),
+        f"mean_cost_of_{name}": round(sum(shares) / len(shares), 4),
     }
 
 

@@ -1,7 +1,7 @@
 """Does tuning the same key again choose the same winner, or one as good?
 
     python -m tests.benchmarks.stability [--device TEXT] [--shapes 64,1000,…] [--runs 10] [--level LEVEL]
-                                         [--busy] [--json FILE]
+                                         [--busy] [--lock FILE] [--json FILE]
 
 Each shape is tuned cold, `--runs` times over; peaks are probed once. Then every winner is sampled against
 the one chosen most often, in pairs, A B B A, and counts as the same when it takes at most 2 % longer.
@@ -27,11 +27,12 @@ from rooftune.matmul.problem import Elem, Shape
 from rooftune.shapes_run import random_inputs
 from rooftune.tuning.decision import Decision
 
-from .regret import paired_ratios, session_without_memory
+from .brute_force import runner
+from .pairs import compare
+from .regret import locked, session_without_memory
 
 AS_GOOD = 1.02
 WANTED = 0.9
-PAIRS = 10
 CPU_SHAPES = "64,256,1000,1024,2048,333,1x4096x4096,4096x1x4096,16x2048x2048,4096x64x1024,128x128x8192,1024T"
 GPU_SHAPES = "256,1000,1024,4096,1x4096x4096,128x128x8192"
 
@@ -62,7 +63,8 @@ def main() -> int:
     for busy in (False, True) if given.busy else (False,):
         with _one_core_busy(busy):
             for shape in shapes.split(","):
-                results.append(_stability(client, shape, given, busy))
+                with locked(given.lock):
+                    results.append(_stability(client, shape, given, busy))
                 _show(results[-1])
     if given.json:
         rows = [{**asdict(result), "agree": result.agree} for result in results]
@@ -83,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--level", default="balanced")
     parser.add_argument("--busy", action="store_true", help="once more with one core kept busy")
+    parser.add_argument("--lock", type=Path, help="a file to hold locked while a shape is looked at")
     parser.add_argument("--json", type=Path, help="where to write all results")
     return parser.parse_args()
 
@@ -115,7 +118,8 @@ def _stability(client: Client, text: str, given: argparse.Namespace, busy: bool)
     ratios = {usual: 1.0}
     for index in wins:
         if index != usual:
-            ratios[index] = median(paired_ratios(client, tunables, inputs, index, usual, PAIRS)[0])
+            pair = runner(tunables, index, inputs), runner(tunables, usual, inputs)
+            ratios[index] = compare(client, *pair).median
     name = {index: tunables[index].name for index in wins}
     return Stability(
         text,

@@ -9,13 +9,33 @@ from rooftune.device.profile import DeviceProfile
 from rooftune.matmul.problem import Elem, Shape
 from rooftune.tuning.decision import Decision, Evidence
 
+from .brute_force import Cost, Everything
+from .pairs import half_spread, median_interval, ratio_of, repeats_for
 from .peers import _source, cpu_variants
-from .regret import CASES, Regret, _cause, _half_spread, _summary
+from .regret import CASES, Regret, _cause, _summary, chosen_cases
 from .stability import Stability
 
 
 def regret(value: float, cause: str = "", cost_s: float = 1.0) -> Regret:
-    return Regret("64 f32", "balanced", "a", "b", value, 1.0, value, 0.0, cause, 2, cost_s, 10.0)
+    return Regret(
+        "64 f32",
+        "balanced",
+        "a",
+        "b",
+        value,
+        1.0,
+        value,
+        value,
+        value,
+        0.0,
+        12,
+        cause,
+        2,
+        0.0,
+        cost_s,
+        10.0,
+        5.0,
+    )
 
 
 def decision(outcome: str, *, short_circuit: bool = False, samples: tuple[float, ...] = (1.0,)) -> Decision:
@@ -33,7 +53,39 @@ def test_the_summary_has_the_geometric_mean_the_worst_and_the_cost():
     assert summary["geometric_mean"] == pytest.approx(math.sqrt(1.21), abs=1e-4)
     assert (summary["worst"], summary["above_1.02"]) == (1.21, 1)
     assert summary["causes"] == {"noise": 1}
-    assert summary["cost_share"] == pytest.approx(0.2) and summary["mean_cost_share"] == pytest.approx(0.2)
+    assert summary["cost_of_brute_force"] == summary["mean_cost_of_brute_force"] == pytest.approx(0.2)
+    assert summary["cost_of_lean"] == summary["mean_cost_of_lean"] == pytest.approx(0.4)
+
+
+def test_cases_are_chosen_by_their_whole_label_or_a_part_of_it():
+    assert [case.label for case in chosen_cases("64,1000 f16")] == ["64 f32", "1000 f16"]
+    assert [case.label for case in chosen_cases("batch 3")] == ["32 f32 batch 32"]
+    assert chosen_cases("") == list(CASES)
+
+
+def test_brute_force_pays_all_samples_of_the_hopeless_too():
+    everything = Everything({0: Cost(1.0, 0.5, 0.1, samples=10), 1: Cost(2.0, 3.0, 3.0)})
+    assert everything.brute_force_s == pytest.approx(1.0 + 0.5 + 1.0 + 2.0 + 3.0 + 30.0)
+    assert everything.lean_s == pytest.approx(1.0 + 0.5 + 1.0 + 2.0 + 3.0)
+    assert everything.compile_s([0]) == pytest.approx(1.0 + 0.4)
+
+
+def test_those_within_five_percent_of_the_best_are_its_rivals():
+    everything = Everything(medians={0: 1.04, 1: 1.0, 2: 1.06, 3: 1.01, 4: 1.02})
+    assert (everything.best, everything.near_best) == (1, [1, 3, 4])
+
+
+def test_the_interval_of_a_median_is_the_sign_tests():
+    values = [float(i) for i in range(12)]
+    assert median_interval(values) == (2.0, 9.0)  # 2·P(at most 2 of 12) = 0.039, at most 3: 0.146
+    assert median_interval([1.0]) == (1.0, 1.0)
+    ratio = ratio_of([2.0, 4.0, 6.0], [1.0, 2.0, 2.0])
+    assert (ratio.median, ratio.pairs, ratio.first_s, ratio.second_s) == (2.0, 3, 4.0, 2.0)
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 64), (1e-4, 10), (2e-3, 1)])
+def test_short_kernels_are_summed_up_to_a_window(seconds: float, repeats: int):
+    assert repeats_for(seconds) == repeats
 
 
 def test_regret_is_put_down_to_its_cause():
@@ -45,7 +97,7 @@ def test_regret_is_put_down_to_its_cause():
 
 
 def test_half_the_distance_of_the_quartiles():
-    assert _half_spread([1.0, 1.0, 1.1, 1.2, 1.2, 1.3, 1.4, 9.0]) == pytest.approx(0.1)
+    assert half_spread([1.0, 1.0, 1.1, 1.2, 1.2, 1.3, 1.4, 9.0]) == pytest.approx(0.1)
 
 
 def test_winners_as_good_as_the_usual_one_agree_with_it():
