@@ -12,7 +12,8 @@ from .device.client import Client
 from .device.counters import Counts
 from .errors import UsageError, WorkError
 from .session import Session
-from .spec.kernel import KernelInputs, TunedKernel
+from .spec.kernel import TunedKernel
+from .spec.launch import KernelInputs
 from .spec.registry import remember
 from .spec.spec import Configuration, KernelSpec
 from .tuning.decision import Decision
@@ -62,7 +63,7 @@ class SizeRun:
             "measured": self.measured,
             "limit_s": decision.limit_s if decision else None,
             "short_circuit": decision.short_circuit if decision else None,
-            "checks": [{"name": c.name, "passed": c.passed} for c in decision.checks] if decision else [],
+            "checks": [vars(check) for check in decision.checks] if decision else [],
             "first_s": self.first_s,
             "next": {
                 "count": len(self.next_s),

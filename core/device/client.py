@@ -341,6 +341,16 @@ class Client:
                 cl.enqueue_copy(self.current_queue, result, buffer, src_offset=offset, is_blocking=True)
         return result.tobytes()
 
+    def write(self, buffer: cl.Buffer, data: np.ndarray) -> None:
+        """Has the array's bytes in the buffer. Waits. Raises OutOfMemoryError."""
+        with faults.waiting(self._thread.candidate):
+            cl.enqueue_copy(self.current_queue, buffer, data, is_blocking=True)
+
+    def read_part(self, memory: np.ndarray, buffer: cl.Buffer, offset_bytes: int) -> None:
+        """Waits for the work before, and has a part of the buffer in `memory`, which says how much."""
+        with faults.waiting(self._thread.candidate):
+            cl.enqueue_copy(self.current_queue, memory, buffer, src_offset=offset_bytes, is_blocking=True)
+
     def read_into(self, memory: np.ndarray, buffer: cl.Buffer, *, in_place: bool = False) -> None:
         """Waits for the work before, and has the buffer's bytes in `memory`.
 

@@ -351,7 +351,7 @@ class Pool:
             self.usage.compiles += message["compiles"]
             outcome = Outcome.from_json(message["done"])
             self._finish(worker, outcome)
-            if outcome.status not in ("right", "unsupported", "build"):
+            if outcome.status not in ("right", "unsupported", "build", "skipped"):
                 self._remove(worker)  # what a wrong kernel wrote elsewhere must not hit the next one
 
     def _ended(self, worker: _Worker) -> None:

@@ -17,10 +17,12 @@ from ..device.client import Client
 from ..device.discovery import location_of
 from ..errors import UnsupportedError
 from ..matmul.problem import Problem
+from ..spec.launch import check_accepts
 from ..tuning.context import Verdict
 from ..tuning.tunable import Tunable, key_text, key_to_json
+from .kernel_trial import REFERENCE, KernelTrials
 from .pool import Pool, Ticket, Usage
-from .subject import MatmulProof
+from .subject import KernelProof, MatmulProof
 from .suite import SUITE_VERSION, problem_to_json, programs_hash
 from .trial import Outcome, judged, prove
 from .worker import own_trial, resolve
@@ -138,13 +140,16 @@ class DeviceProver:
 
     def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
         """Starts what is not yet proven; the mapping waits for a verdict when it is asked for it."""
-        return Verdicts(self, {i: self._begin(tunables[i], key, inputs) for i in sorted(tunables)})
+        here = KernelTrials(self.client)
+        return Verdicts(self, {i: self._begin(tunables[i], key, inputs, here) for i in sorted(tunables)})
 
-    def _begin(self, tunable: Tunable, key: Any, inputs: Any) -> Verdict | Pending:
+    def _begin(self, tunable: Tunable, key: Any, inputs: Any, here: KernelTrials) -> Verdict | Pending:
         if self.config.mode == "off" or tunable.proof is None:
             return Verdict(None)
         if isinstance(tunable.proof, MatmulProof):
             return self._begin_matmul(tunable.proof, inputs.problem)
+        if isinstance(tunable.proof, KernelProof):
+            return self._begin_kernel(tunable.proof, inputs.size, here)
         return self._begin_own(tunable, key)
 
     # --- matmul ------------------------------------------------------------------------------------
@@ -195,6 +200,38 @@ class DeviceProver:
         verdict = _verdict(outcome, where)
         self._known[of_problem] = verdict
         return self._remember(of_suite, outcome, verdict)
+
+    # --- specified kernels -------------------------------------------------------------------------
+
+    def _begin_kernel(
+        self, proof: KernelProof, size: tuple[int, ...], here: KernelTrials
+    ) -> Verdict | Pending:
+        kernel = proof.kernel
+        try:
+            check_accepts(kernel.spec, self.client.profile, size, proof.configuration)
+        except UnsupportedError as error:
+            return Verdict(None, str(error), unsupported=True)
+        what = {"size": list(size), "configuration": dict(proof.configuration)}
+        proof_key = {"digest": kernel.digest, **what}
+        of_reference = f"{kernel.digest} {size}"
+        job = {"kernel": kernel.texts, **what}
+        known = self._recall(proof_key) or self._known.get(of_reference)
+        if known is not None:
+            return known
+        return Pending(
+            self._submit(job),
+            inline=lambda: here(job, phase=lambda what, case: None, hold=self.client.exclusive),
+            keep=lambda outcome, where: self._keep_kernel(outcome, where, proof_key, of_reference),
+            spoiled=lambda: self._known.get(of_reference),
+        )
+
+    def _keep_kernel(self, outcome: Outcome, where: Where, proof_key: ProofKey, of_reference: str) -> Verdict:
+        """A reference that fails does so for all configurations, and none of them is to blame."""
+        verdict = _verdict(outcome, where)
+        if outcome.case == REFERENCE:
+            self._known[of_reference] = verdict
+            return verdict
+        return self._remember(proof_key, outcome, verdict)
 
     # --- tunables of a user's own ------------------------------------------------------------------
 
@@ -248,6 +285,10 @@ class DeviceProver:
         """Waits for a worker's outcome, or proves here where no worker could."""
         began_s = time.monotonic()
         try:
+            spoiled = pending.spoiled()
+            if spoiled is not None:
+                self.cancel([pending])
+                return spoiled
             outcome = pending.ticket.wait() if pending.ticket is not None else None
             if outcome is not None and outcome.status != "unavailable":
                 return pending.keep(outcome, "worker")
@@ -265,11 +306,15 @@ class DeviceProver:
 
 @dataclass(frozen=True)
 class Pending:
-    """A proof under way: a worker's ticket, how to prove it here instead, and where the verdict goes."""
+    """A proof under way: a worker's ticket, how to prove it here instead, and where the verdict goes.
+
+    `spoiled()` is the verdict where another proof under way has shown that this one is in vain.
+    """
 
     ticket: Ticket | None
     inline: Callable[[], Outcome]
     keep: Callable[[Outcome, Where], Verdict]
+    spoiled: Callable[[], Verdict | None] = lambda: None
 
 
 class Verdicts(Mapping[int, Verdict]):
@@ -301,6 +346,8 @@ def _verdict(outcome: Outcome, where: Where) -> Verdict:
     if outcome.status == "unsupported":
         return Verdict(None, outcome.reason, where, unsupported=True)
     reason = outcome.reason
+    if outcome.status == "skipped":
+        return Verdict(None, reason, where)
     if outcome.status in ("timeout", "crash") and outcome.case:
         reason = f"{reason} ({outcome.case})"
     return Verdict(outcome.status == "right", reason, where)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from ..device.client import Client
+    from .kernel_trial import KernelTrials
     from .trial import Outcome, Phase
 
 PR_SET_PDEATHSIG = 1
@@ -48,19 +49,28 @@ def main() -> None:
         report({"unavailable": f"{type(error).__name__}: {error}"})
         return
     report({"ready": True})
+    kernels: list[KernelTrials] = []
     while True:
         job = inbox.get()["job"]
         before = client.counters.snapshot()
-        outcome = serve(client, job, report.phase)
+        outcome = serve(client, job, report.phase, kernels)
         used = client.counters.since(before)
         report({"done": outcome.to_json(), "launches": used.total, "compiles": used.compiles})
 
 
-def serve(client: Client, job: dict[str, Any], phase: Phase) -> Outcome:
-    """Prove what the job names: a matmul candidate, or a user's trial on a key."""
+def serve(client: Client, job: dict[str, Any], phase: Phase, kernels: list[KernelTrials]) -> Outcome:
+    """Prove what the job names: a matmul candidate, a kernel's configuration, a user's trial on a key.
+
+    `kernels` keeps what the next configuration of the same kernel needs as well.
+    """
     from .suite import problem_from_json
     from .trial import Outcome, judged, prove
 
+    if "kernel" in job:
+        from .kernel_trial import KernelTrials
+
+        kernels[:] = kernels or [KernelTrials(client)]
+        return kernels[0](job, phase=phase, hold=client.shared)
     try:
         subject = resolve(job.get("trial") or job["table"])
     except (ImportError, AttributeError) as error:

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..device.client import Client
-from ..device.opencl import cl
-from ..errors import UnsupportedError, UsageError
+from ..errors import UsageError
 from ..matmul.problem import Elem
+from ..proof.subject import KernelProof, SpecifiedKernel
 from ..tuning.bounds import Bounds
 from ..tuning.level import anchor
 from ..tuning.tunable import Tunable, TunableSet, separated_hash
 from ..tuning.tuner import LocalTuner, Outcome
+from .launch import KernelInputs, as_specified, check_accepts, launch, made_up, options_of
 from .reference import compare, expected_by_numpy
 from .search import SMALL, Search
-from .spec import Argument, Configuration, KernelSpec, KernelText
+from .spec import Argument, Configuration, KernelSpec, Reference
 
 if TYPE_CHECKING:
     from ..session import Session
-
-
-@dataclass(frozen=True)
-class KernelInputs:
-    """One call: the problem's size, and buffers and numpy scalars in the order of the arguments."""
-
-    size: tuple[int, ...]
-    args: tuple[Any, ...]
 
 
 class TunedKernel:
@@ -47,9 +39,10 @@ class TunedKernel:
         self.configurations = spec.configurations()
         self._names = [name_of(c) for c in self.configurations]
         self._session = session
+        self._subject = SpecifiedKernel.of(spec)
+        self._references = _References(self)
         self._tuner = LocalTuner(f"kernel:{spec.name}", session.context)
         self._set = self._tuner.init(client, lambda _: self._tunables())
-        self._references = _References(self)
 
     def __repr__(self) -> str:
         return f"TunedKernel({self.spec.name!r}, {len(self.configurations)} configurations)"
@@ -96,7 +89,7 @@ class TunedKernel:
         if len(self.configurations) > SMALL:
             tunables.with_search(lambda key: Search(self.configurations))
         if self.spec.reference is not None:
-            tunables.with_check(lambda inputs, outputs: self._references.check(inputs))
+            tunables.with_check(self._references.check)
         if self.spec.ops is not None or self.spec.nbytes is not None:
             tunables.with_bounds(lambda key, inputs: self._bounds(inputs))
         return tunables
@@ -110,31 +103,18 @@ class TunedKernel:
                 name, kernel.name, kernel.source, *kernel.options, repr(self.spec.grid_div)
             ),
             prepare=partial(self._prepare, configuration),
+            proof=KernelProof(self._subject, configuration),
         )
 
-    def _options(self, configuration: Mapping[str, Any]) -> tuple[str, ...]:
-        return (*self.spec.kernel.options, *(f"-D{name}={value}" for name, value in configuration.items()))
-
     def _prepare(self, configuration: Configuration, inputs: KernelInputs) -> None:
-        self._accept(configuration, inputs)
-        self.client.build(self.spec.kernel.source, self._options(configuration))
+        check_accepts(self.spec, self.client.profile, inputs.size, configuration)
+        self.client.build(self.spec.kernel.source, options_of(self.spec, configuration))
 
-    def _accept(self, configuration: Configuration, inputs: KernelInputs) -> None:
-        """Raises UnsupportedError for a size or device this configuration is not for."""
-        spec = self.spec
-        values = spec.values_for(inputs.size, configuration)
-        for restriction in spec.restrictions:
-            if not restriction(values):
-                raise UnsupportedError(f"not for this size: {restriction.text}")
-        items, most = prod(spec.block(configuration)), self.client.profile.max_work_group
-        if items > most:
-            raise UnsupportedError(f"a work-group of {items} items; the device's largest has {most}")
-
-    def _run(self, configuration: Configuration, inputs: KernelInputs) -> list[Any]:
-        self._accept(configuration, inputs)
-        kernel = self.spec.kernel
-        launch(self.client, self.spec, kernel, self._options(configuration), configuration, inputs)
-        return [inputs.args[i] for i, a in enumerate(self.spec.arguments) if a.output]
+    def _run(self, configuration: Configuration, inputs: KernelInputs) -> Configuration:
+        """Enqueues it, and says what ran."""
+        check_accepts(self.spec, self.client.profile, inputs.size, configuration)
+        launch(self.client, self.spec, configuration, inputs.size, inputs.args)
+        return configuration
 
     def _measuring(self, inputs: KernelInputs) -> KernelInputs:
         """The caller's inputs with outputs of our own, which begin as copies of the caller's."""
@@ -144,7 +124,7 @@ class TunedKernel:
                 own = self.client.empty(args[position].size)
                 self.client.copy(own, args[position], args[position].size)
                 args[position] = own
-        return replace(inputs, args=tuple(args))
+        return replace(inputs, args=tuple(args), origin=inputs)
 
     def _bounds(self, inputs: KernelInputs) -> Bounds:
         spec, values = self.spec, self.spec.values_for(inputs.size)
@@ -155,19 +135,11 @@ class TunedKernel:
 
     def inputs_for(self, size: tuple[int, ...]) -> KernelInputs:
         """Arguments as the specification describes them, made up on the device."""
-        rng, values = np.random.default_rng(0), self.spec.values_for(size)
+        rng = np.random.default_rng(0)
+        made = (made_up(self.spec, argument, size, rng) for argument in self.spec.arguments)
         return KernelInputs(
-            size, tuple(self._made(argument, values, rng) for argument in self.spec.arguments)
+            size, tuple(self.client.upload(arg) if isinstance(arg, np.ndarray) else arg for arg in made)
         )
-
-    def _made(self, argument: Argument, values: Mapping[str, Any], rng: np.random.Generator) -> Any:
-        if argument.value is not None:
-            return argument.dtype.type(argument.value(values))
-        assert argument.size is not None
-        count = int(argument.size(values))
-        if argument.local:
-            return cl.LocalMemory(count * argument.dtype.itemsize)
-        return self.client.upload(filled(argument, count, rng))
 
     def _bound(self, args: Sequence[Any]) -> tuple[Any, ...]:
         arguments = self.spec.arguments
@@ -192,70 +164,45 @@ class _References:
         self._kernel = kernel
         self._thread = threading.local()
 
-    def check(self, inputs: KernelInputs) -> None:
-        """Raises WrongOutput unless the outputs are what the reference says.
+    def check(self, inputs: KernelInputs, configuration: Configuration) -> None:
+        """Raises WrongOutput unless the configuration gives what the reference says.
 
-        An output that is read as well, which a candidate has changed already, can't be checked.
+        It is run on the caller's outputs as they were, which its samples have changed in `inputs`.
         """
-        kernel = self._kernel
-        reference = kernel.spec.reference
+        kernel, reference = self._kernel, self._kernel.spec.reference
         assert reference is not None
         if getattr(self._thread, "inputs", None) is not inputs:
-            self._thread.expected, self._thread.inputs = self._expected(inputs), inputs
-        outputs = {name: self._fetched(inputs, name) for name in self._thread.expected}
+            self._thread.expected, self._thread.inputs = self._expected(reference, inputs), inputs
+        outputs = self._outputs_of(kernel.spec, configuration, inputs)
         compare(reference, self._thread.expected, outputs)
 
-    def _expected(self, inputs: KernelInputs) -> dict[str, np.ndarray[Any, Any]]:
-        kernel, spec = self._kernel, self._kernel.spec
-        reference = spec.reference
-        assert reference is not None
-        if reference.kernel is None:
-            values = spec.values_for(inputs.size)
-            arrays = {a.name: self._fetched(inputs, a.name) for a in spec.arguments if not a.local}
-            return expected_by_numpy(reference, {**values, **arrays})
-        own = kernel._measuring(inputs)
-        configuration = {**spec.constants, **reference.configuration}
-        options = tuple(f"-D{name}={value}" for name, value in configuration.items())
-        shaped = spec if reference.grid_div is None else replace(spec, grid_div=reference.grid_div)
-        if reference.grid_div is None:
-            shaped = replace(spec, grid_div=(None, None, None))
-        text: KernelText = reference.kernel
-        launch(kernel.client, shaped, text, (*text.options, *options), configuration, own)
-        return {a.name: self._fetched(own, a.name) for a in spec.arguments if a.output and a.is_array}
-
-    def _fetched(self, inputs: KernelInputs, name: str) -> Any:
+    def _expected(self, reference: Reference, inputs: KernelInputs) -> dict[str, np.ndarray[Any, Any]]:
         spec = self._kernel.spec
-        position = next(i for i, argument in enumerate(spec.arguments) if argument.name == name)
-        arg = inputs.args[position]
-        if not spec.arguments[position].is_array:
+        if reference.kernel is not None:
+            return self._outputs_of(*as_specified(spec, reference), inputs)
+        given = inputs.origin or inputs
+        arrays = {
+            argument.name: self._fetched(argument, arg)
+            for argument, arg in zip(spec.arguments, given.args, strict=True)
+            if not argument.local
+        }
+        return expected_by_numpy(reference, {**spec.values_for(inputs.size), **arrays})
+
+    def _outputs_of(
+        self, spec: KernelSpec, configuration: Configuration, inputs: KernelInputs
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        own = self._kernel._measuring(inputs.origin or inputs)
+        launch(self._kernel.client, spec, configuration, own.size, own.args)
+        return {
+            argument.name: self._fetched(argument, arg)
+            for argument, arg in zip(spec.arguments, own.args, strict=True)
+            if argument.output and argument.is_array
+        }
+
+    def _fetched(self, argument: Argument, arg: Any) -> Any:
+        if not argument.is_array:
             return arg
-        return np.frombuffer(self._kernel.client.download(arg, arg.size), spec.arguments[position].dtype)
-
-
-def launch(
-    client: Client,
-    spec: KernelSpec,
-    kernel: KernelText,
-    options: Sequence[str],
-    configuration: Mapping[str, Any],
-    inputs: KernelInputs,
-) -> None:
-    """One launch of a kernel in one configuration. Enqueued, not waited for."""
-    size, block = spec.launch_size(inputs.size, configuration)
-    client.run(kernel.source, kernel.name, size, block, *inputs.args, options=options, label=spec.name)
-
-
-def filled(argument: Argument, count: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Data for an array as its `fill` says."""
-    dtype, fill = argument.dtype, argument.fill
-    if fill == "random":
-        if dtype.kind == "f":
-            return rng.random(count, np.float32).astype(dtype)
-        return rng.integers(0, 100, count).astype(dtype)
-    if fill == "arange":
-        return np.arange(count).astype(dtype)
-    number = {"zeros": 0, "ones": 1}.get(str(fill), fill)
-    return np.full(count, number, dtype)
+        return np.frombuffer(self._kernel.client.download(arg, arg.size), argument.dtype)
 
 
 def name_of(configuration: Mapping[str, Any]) -> str:

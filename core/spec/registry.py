@@ -7,19 +7,13 @@ from pathlib import Path
 from ..errors import UsageError
 from ..folders import absolute
 from ..store.stores import Store
-from .spec import KernelSpec, load_spec, parse_spec
+from .spec import KernelSpec, load_spec, parse_spec, sources_of
 
 
 def remember(store: Store, spec: KernelSpec) -> None:
     """Keeps a specification and its sources under its name, in place of any earlier one."""
-    from .spec import tomllib
-
-    data = tomllib.loads(spec.text)
-    sources = {data["kernel_source"]: spec.kernel.source}
-    if spec.reference is not None and spec.reference.kernel is not None:
-        sources[data["reference"]["kernel_source"]] = spec.reference.kernel.source
     path = str(absolute(spec.path)) if spec.path is not None else None
-    store.kernels.save(spec.name, {"text": spec.text, "sources": sources, "path": path})
+    store.kernels.save(spec.name, {"text": spec.text, "sources": sources_of(spec), "path": path})
 
 
 def find_spec(store: Store, name: str | Path) -> KernelSpec:

@@ -52,13 +52,16 @@ class SpecError(UsageError):
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of the kernel: an array of `size` elements, or a scalar of `value`, or local memory."""
+    """An argument of the kernel: an array of `size` elements, or a scalar of `value`, or local memory.
+
+    `fill` is what an array begins as; None where the specification does not say: random elements.
+    """
 
     name: str
     dtype: np.dtype[Any]
     size: Expression | None = None
     value: Expression | None = None
-    fill: str | float = "random"
+    fill: str | float | None = None
     output: bool = False
     local: bool = False
 
@@ -150,6 +153,15 @@ class KernelSpec:
                 )
             groups.append(-(-extent // by))
         return tuple(g * b for g, b in zip(groups, block, strict=True)), block
+
+
+def sources_of(spec: KernelSpec) -> dict[str, str]:
+    """The texts of its source files, by the names that its own text has for them."""
+    data = tomllib.loads(spec.text)
+    sources = {data["kernel_source"]: spec.kernel.source}
+    if spec.reference is not None and spec.reference.kernel is not None:
+        sources[data["reference"]["kernel_source"]] = spec.reference.kernel.source
+    return sources
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:
@@ -300,8 +312,8 @@ class _Reader:
             raise self.wrong(
                 where, f"'{name}' needs either size or value", "size for an array, value for a scalar."
             )
-        fill = entry.get("fill", "random")
-        if (
+        fill = entry.get("fill")
+        if fill is not None and (
             isinstance(fill, bool)
             or not isinstance(fill, (int, float, str))
             or (isinstance(fill, str) and fill not in FILLS)

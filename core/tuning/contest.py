@@ -25,7 +25,7 @@ from .plan import make_plan
 from .reuse import Reuse
 from .schedule import Contender, RoundResult, Standing, State, run_round
 from .ties import TieBreak
-from .tunable import SearchStrategy, TunableSet, key_text
+from .tunable import TunableSet, key_text
 
 _OUTCOMES: dict[State, OutcomeKind] = {
     State.LIVE: "measured",
@@ -101,7 +101,7 @@ class Contest:
     def prove_ahead(self) -> None:
         """Has the first round's proofs begun, so that workers start and compile while peaks are probed."""
         plan = make_plan(self.tunables.tunables, self.key)
-        if self.tunables.bounds is not None and plan:
+        if self.tunables.bounds is not None and plan and not self.searches:
             self.ahead = self.proofs([entry.index for entry in plan[0]])
 
     def probe(self) -> None:
@@ -125,8 +125,8 @@ class Contest:
         self.evidence.update(reuse.barred)
         plan = [[entry.index for entry in entries] for entries in make_plan(self.tunables.tunables, self.key)]
         winner = None
-        if self.tunables.search is not None and self.context.level is not Level.FULL:
-            winner = self.by_search(self.tunables.search(self.key), {i for turn in plan for i in turn})
+        if self.searches:
+            winner = self.by_search({i for turn in plan for i in turn})
         else:
             winner = self.from_old_evidence(reuse, plan)
         if winner is None:
@@ -144,13 +144,19 @@ class Contest:
                 return winner
         return None
 
-    def by_search(self, search: SearchStrategy, planned: set[int]) -> int | None:
+    @property
+    def searches(self) -> bool:
+        return self.tunables.search is not None and self.context.level is not Level.FULL
+
+    def by_search(self, planned: set[int]) -> int | None:
         """Turn after turn of what the search proposes, each against the best so far; then the best few."""
+        assert self.tunables.search is not None
+        search = self.tunables.search(self.key)
         leader: int | None = None
         measured: dict[int, float | None] = {}
         while proposed := [i for i in search.propose(measured) if i in planned]:
             fresh = [index for index in proposed if not self.is_out(index)]
-            self.compile_ahead(fresh)
+            self.compile_ahead(self.sound(fresh))
             leader = self.play([*fresh, *([leader] if leader is not None else [])], quick=True)
             if self.short_circuit:
                 return leader
@@ -158,6 +164,18 @@ class Contest:
         best = sorted((s, i) for i, s in measured.items() if s is not None and not self.is_out(i))
         finalists = [index for _, index in best[:FINALISTS]]
         return self.play(finalists) if len(finalists) > 1 else leader
+
+    def sound(self, indexes: list[int]) -> list[int]:
+        """Those whose proof has not failed. Workers take them all at once, whatever their number."""
+        verdicts, passed = self.proofs(indexes), []
+        for done, index in enumerate(indexes):
+            if self.tunables[index].proof is not None:
+                self.context.progress("prove", done, len(indexes))
+            with self.timed("prove_s"):
+                verdict = verdicts.get(index, Verdict(None))
+            if verdict.passed is not False and not verdict.unsupported:
+                passed.append(index)
+        return passed
 
     def compile_ahead(self, indexes: list[int]) -> None:
         """Compiles on several cores, before the device is held; what fails fails again in its turn."""

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from rooftune.config import Config, EnvironmentConfig
 from rooftune.session import Session
-from rooftune.spec.kernel import TunedKernel, filled, name_of
+from rooftune.spec.kernel import TunedKernel, name_of
+from rooftune.spec.launch import filled
 from rooftune.spec.spec import AXES, KernelSpec, load_spec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -1,0 +1,99 @@
+"""One launch of a specified kernel: what it is called with, how it is compiled, whom it is not for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..device.client import Client
+from ..device.opencl import cl
+from ..device.profile import DeviceProfile
+from ..errors import UnsupportedError
+from .spec import Argument, Configuration, KernelSpec, Reference
+
+
+@dataclass(frozen=True)
+class KernelInputs:
+    """One call: the problem's size, and buffers and numpy scalars in the order of the arguments.
+
+    `origin` are the caller's, where these have outputs of their own.
+    """
+
+    size: tuple[int, ...]
+    args: tuple[Any, ...]
+    origin: KernelInputs | None = None
+
+
+def options_of(spec: KernelSpec, configuration: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the compiler is told: the specification's own options, and each parameter's value."""
+    return (*spec.kernel.options, *(f"-D{name}={value}" for name, value in configuration.items()))
+
+
+def check_accepts(
+    spec: KernelSpec, profile: DeviceProfile, size: Sequence[int], configuration: Mapping[str, Any]
+) -> None:
+    """Raises UnsupportedError for a size or device this configuration is not for."""
+    values = spec.values_for(size, configuration)
+    for restriction in spec.restrictions:
+        if not restriction(values):
+            raise UnsupportedError(f"not for this size: {restriction.text}")
+    items, most = prod(spec.block(configuration)), profile.max_work_group
+    if items > most:
+        raise UnsupportedError(f"a work-group of {items} items; the device's largest has {most}")
+
+
+def launch(
+    client: Client,
+    spec: KernelSpec,
+    configuration: Mapping[str, Any],
+    size: Sequence[int],
+    args: Sequence[Any],
+    *,
+    label: str = "",
+) -> None:
+    """One launch in one configuration, counted under `label` or the kernel's name. Not waited for."""
+    kernel, (global_size, block) = spec.kernel, spec.launch_size(size, configuration)
+    options = options_of(spec, configuration)
+    client.run(
+        kernel.source, kernel.name, global_size, block, *args, options=options, label=label or spec.name
+    )
+
+
+def as_specified(spec: KernelSpec, reference: Reference) -> tuple[KernelSpec, Configuration]:
+    """The reference's kernel as a specification to launch, and its configuration."""
+    assert reference.kernel is not None
+    divisors = reference.grid_div or (None, None, None)
+    configuration = {**spec.constants, **reference.configuration}
+    return replace(spec, kernel=reference.kernel, grid_div=divisors), configuration
+
+
+def made_up(
+    spec: KernelSpec, argument: Argument, size: Sequence[int], rng: np.random.Generator
+) -> np.ndarray[Any, Any] | np.generic | cl.LocalMemory:
+    """An argument as the specification describes it. Arrays are the host's."""
+    values = spec.values_for(size)
+    if argument.value is not None:
+        scalar: np.generic = argument.dtype.type(argument.value(values))
+        return scalar
+    assert argument.size is not None
+    count = int(argument.size(values))
+    if argument.local:
+        return cl.LocalMemory(count * argument.dtype.itemsize)
+    return filled(argument, count, rng)
+
+
+def filled(argument: Argument, count: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Data for an array as its `fill` says."""
+    dtype, fill = argument.dtype, argument.fill
+    if fill in (None, "random"):
+        if dtype.kind == "f":
+            return rng.random(count, np.float32).astype(dtype)
+        return rng.integers(0, 100, count).astype(dtype)
+    if fill == "arange":
+        return np.arange(count).astype(dtype)
+    number = {"zeros": 0, "ones": 1}.get(str(fill), fill)
+    return np.full(count, number, dtype)
