@@ -26,6 +26,7 @@ from .counters import Counters
 from .lock import device_lock
 from .opencl import cl
 from .profile import DeviceProfile
+from .quiet import quiet_launcher
 
 _ADDRESS_SOURCE = """
 __kernel void address(__global const uchar *buffer, __global ulong *result)
@@ -237,13 +238,19 @@ class Client:
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
         queue: cl.CommandQueue,
+        *,
+        quiet: bool = False,
     ) -> Callable[[Sequence[cl.Event] | None], cl.Event]:
         """`launch(wait_for)`, with nothing left to be made ready: for a launch that is repeated.
 
-        It counts nothing and raises pyopencl's own errors; who uses it counts and translates.
+        It counts nothing and raises pyopencl's own errors; who uses it counts and translates. A `quiet` one
+        may return None instead of an event, where that spares the device time.
         """
         local = None if local_size is None else tuple(local_size)
-        return partial(cl.enqueue_nd_range_kernel, queue, kernel, tuple(global_size), local, None)
+        launch = partial(cl.enqueue_nd_range_kernel, queue, kernel, tuple(global_size), local, None)
+        if not quiet or self.profile.capability is None:
+            return launch
+        return quiet_launcher(kernel, tuple(global_size), local, queue, launch)
 
     def copy(
         self,

@@ -25,7 +25,13 @@ class Launcher(Protocol):
     ) -> Any: ...
 
     def launcher(
-        self, kernel: Any, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, queue: Any
+        self,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        queue: Any,
+        *,
+        quiet: bool = False,
     ) -> Callable[[Any], Any]: ...
 
     def empty(self, nbytes: int) -> Any: ...
@@ -97,14 +103,22 @@ class Prepared:
         self._note(waits)
         return events
 
-    def steady(self, queue: Any) -> Launch:
+    def steady(self, queue: Any, *, quiet: bool = False) -> Launch:
         """`launch(wait_for) -> event` on one queue, for what is bound, with no more work than it takes.
 
-        It raises the OpenCL library's own errors.
+        It raises the OpenCL library's own errors. Only its last kernel has an event, on in-order queues;
+        `quiet` says that none is wanted at all, and it may return None.
         """
+        last = len(self.plan.calls) - 1
         launches = [
-            self._client.launcher(kernel, call.global_size, call.local_size, queue)
-            for kernel, call in zip(self._kernels, self.plan.calls, strict=True)
+            self._client.launcher(
+                kernel,
+                call.global_size,
+                call.local_size,
+                queue,
+                quiet=not self._chained and (quiet or i < last),
+            )
+            for i, (kernel, call) in enumerate(zip(self._kernels, self.plan.calls, strict=True))
         ]
         if len(launches) == 1 and not (self._chained or self._has_blobs):
             return launches[0]

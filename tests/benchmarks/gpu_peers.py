@@ -3,10 +3,16 @@
     python tests/benchmarks/gpu_peers.py --suite must --json results.json
 
 Every figure is a median of device times: ours from OpenCL profiling events, cuBLAS's from CUDA events around
-one product. Around a short product such windows hold mostly the launch itself, so there the time in a stream
-is taken too: cuBLAS's in a CUDA graph of 50, ours of 100 launches in a row that wait behind a kernel asleep
-while they are enqueued. The window of an empty kernel is printed first. Errors are relative Frobenius norms
-against float64 over sampled rows.
+one product. Around a short product such windows hold mostly the launch itself, so there the time of one
+product in a row of 100 is taken too. A row waits behind a kernel asleep while it is enqueued:
+
+* event: ours, every product with an event of its own, as a call without options leaves it;
+* quiet: ours without events, as `event=False` asks for;
+* stream: cuBLAS's, torch.mm(..., out=) again and again, without events between them;
+* graph: cuBLAS's inside a CUDA graph of 50.
+
+The ratio of a short product is graph / quiet. The window and the row's time of an empty kernel are printed
+first. Errors are relative Frobenius norms against float64 over sampled rows.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ import torch
 from rooftune.device.client import Client
 from rooftune.errors import UnsupportedError
 from rooftune.matmul.candidates import CANDIDATES
-from rooftune.matmul.executor import prepare
+from rooftune.matmul.executor import Prepared, prepare
 from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.problem import Elem, Problem, Shape
 
@@ -40,6 +46,7 @@ __kernel void sleep(__global uint *p, uint microseconds)
 }
 """
 STREAM = 100
+COVER_CYCLES = 6_000_000
 TYPES = {
     "f16": (Elem.F16, "full"),
     "bf16": (Elem.BF16, "full"),
@@ -53,7 +60,8 @@ MUST = {
     "f32": "1024 1000 1023 2048 4096 8192 4001x4099x4103 1x8192x8192",
 }
 HEADING = (
-    "type  shape                ours   cuBLAS   stream    graph  ratio TFLOP/s    error   cuBLAS  candidate"
+    "type  shape                ours   cuBLAS    event    quiet   stream    graph  ratio TFLOP/s"
+    "    error   cuBLAS  candidate"
 )
 MIXED = (
     "256 384 512 640 768 896 1024 1152 1536 1792 2048 2560 3072 3584 4096 5120 6144 "
@@ -73,21 +81,26 @@ class Row:
     candidate: str
     ours_s: float
     cublas_s: float
-    ours_stream_s: float | None
+    ours_event_s: float | None
+    ours_quiet_s: float | None
     cublas_stream_s: float | None
+    cublas_graph_s: float | None
     ours_error: float
     cublas_error: float
 
     @property
     def ratio(self) -> float:
-        """cuBLAS's time over ours: in a stream for short products, else between events."""
-        if self.ours_stream_s is None or self.cublas_stream_s is None:
+        """cuBLAS's time over ours: in a row without events for short products, else between events."""
+        if self.ours_quiet_s is None or self.cublas_graph_s is None:
             return self.cublas_s / self.ours_s
-        return self.cublas_stream_s / self.ours_stream_s
+        return self.cublas_graph_s / self.ours_quiet_s
 
 
-def event_seconds(run: Callable[[], object], count: int) -> float:
+def event_seconds(run: Callable[[], object], count: int, asleep: int = 0) -> float:
+    """Seconds of one execution between two events; `asleep` clock cycles cover the enqueueing."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    if asleep:
+        torch.cuda._sleep(asleep)
     start.record()
     for _ in range(count):
         run()
@@ -96,20 +109,21 @@ def event_seconds(run: Callable[[], object], count: int) -> float:
     return start.elapsed_time(end) * 1e-3 / count
 
 
-def cublas_times(run: Callable[[], object]) -> tuple[float, float | None]:
-    """Median seconds of one product between two events, and inside a graph of 50 where it is short."""
+def cublas_times(run: Callable[[], object]) -> tuple[float, float | None, float | None]:
+    """Median seconds of one product between two events; where it is short, in a row and in a graph too."""
     for _ in range(5):
         run()
     torch.cuda.synchronize()
     single = statistics.median(event_seconds(run, 1) for _ in range(20))
     if single >= SHORT_S:
-        return single, None
+        return single, None, None
+    stream = statistics.median(event_seconds(run, STREAM, COVER_CYCLES) for _ in range(10))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(50):
             run()
     graph.replay()
-    return single, statistics.median(event_seconds(graph.replay, 1) / 50 for _ in range(10))
+    return single, stream, statistics.median(event_seconds(graph.replay, 1) / 50 for _ in range(10))
 
 
 def our_time(client: Client, run: Callable[[], object], samples: int = 15) -> float:
@@ -123,7 +137,7 @@ def our_time(client: Client, run: Callable[[], object], samples: int = 15) -> fl
     return statistics.median(client.sample(run, repeats) for _ in range(samples))
 
 
-def stream_time(client: Client, run: Callable[..., object]) -> float:
+def stream_time(client: Client, launch: Callable[[None], object]) -> float:
     """Median seconds of one execution in an unbroken row of them, on a plain queue."""
     buffer = client.empty(4)
     sleep = client.kernel(SLEEP, "sleep")
@@ -135,7 +149,7 @@ def stream_time(client: Client, run: Callable[..., object]) -> float:
         client.enqueue(sleep, (1,), (1,), queue=client.queue)
         client.queue.flush()
         for _ in range(count):
-            run(client.queue)
+            launch(None)
         enqueued = time.perf_counter() - start
         client.sync()
         return time.perf_counter() - start, enqueued
@@ -175,8 +189,8 @@ class Case:
     def cublas(self) -> object:
         return torch.mm(self.a, self.b, out=self.c)
 
-    def runner(self, plan: LaunchPlan) -> Callable[[], object]:
-        return prepare(self.client, plan).bind(self.lhs, self.rhs, self.out).enqueue
+    def bound(self, plan: LaunchPlan) -> Prepared:
+        return prepare(self.client, plan).bind(self.lhs, self.rhs, self.out)
 
     def our_error(self, run: Callable[[], object]) -> float:
         run()
@@ -201,33 +215,42 @@ def measure(client: Client, kind: str, text: str, names: list[str]) -> Row | Non
     elem, precision = TYPES[kind]
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     case = Case(client, Shape.parse(text), elem, precision)
-    best: tuple[float, str, Callable[[], object]] | None = None
+    best: tuple[float, str, Prepared] | None = None
     for name, plan in contenders(case.problem, client, names):
         try:
-            run = case.runner(plan)
-            rough = client.sample(run)
+            prepared = case.bound(plan)
+            rough = client.sample(prepared.enqueue)
             if best is not None and rough > 3 * best[0]:
                 continue
-            seconds = our_time(client, run)
+            seconds = our_time(client, prepared.enqueue)
         except Exception as problem:
             print(f"  {name}: {type(problem).__name__}: {str(problem)[:200]}", file=sys.stderr)
             continue
         if best is None or seconds < best[0]:
-            best = (seconds, name, run)
+            best = (seconds, name, prepared)
     if best is None:
         return None
-    single, graph = cublas_times(case.cublas)
-    again = our_time(client, best[2])  # next to the peer's measurement, on the same warm device
-    stream = None if graph is None else stream_time(client, best[2])
-    errors = case.our_error(best[2]), error(case.c, case.a, case.b)
-    return Row(kind, text, best[1], min(best[0], again), single, stream, graph, *errors)
+    single, stream, graph = cublas_times(case.cublas)
+    prepared = best[2]
+    again = our_time(client, prepared.enqueue)  # next to the peer's measurement, on the same warm device
+    event = quiet = None
+    if graph is not None:
+        event, quiet = (stream_time(client, prepared.steady(client.queue, quiet=q)) for q in (False, True))
+    errors = case.our_error(prepared.enqueue), error(case.c, case.a, case.b)
+    return Row(kind, text, best[1], min(best[0], again), single, event, quiet, stream, graph, *errors)
 
 
-def empty_window(client: Client) -> float:
+def empty_times(client: Client) -> tuple[float, float, float]:
+    """Of an empty kernel: its window, and its time in a row with events and without."""
     kernel = client.kernel(EMPTY, "empty")
     buffer = client.empty(4)
     kernel.set_args(buffer)
-    return our_time(client, lambda: client.enqueue(kernel, (32,), (32,)), 30)
+    window = our_time(client, lambda: client.enqueue(kernel, (32,), (32,)), 30)
+    row = (
+        stream_time(client, client.launcher(kernel, (32,), (32,), client.queue, quiet=q))
+        for q in (False, True)
+    )
+    return (window, *row)
 
 
 def operations(row: Row) -> float:
@@ -236,8 +259,9 @@ def operations(row: Row) -> float:
 
 
 def line(row: Row) -> str:
-    streams = [f"{x * 1e6:8.1f}" if x else " " * 8 for x in (row.ours_stream_s, row.cublas_stream_s)]
-    times = f"{row.ours_s * 1e6:8.1f} {row.cublas_s * 1e6:8.1f} {streams[0]} {streams[1]}"
+    rows = (row.ours_event_s, row.ours_quiet_s, row.cublas_stream_s, row.cublas_graph_s)
+    in_rows = " ".join(f"{x * 1e6:8.1f}" if x else " " * 8 for x in rows)
+    times = f"{row.ours_s * 1e6:8.1f} {row.cublas_s * 1e6:8.1f} {in_rows}"
     rate = operations(row) / row.ours_s * 1e-12
     errors = f"{row.ours_error:8.1e} {row.cublas_error:8.1e}"
     return f"{row.type:5} {row.shape:16} {times} {row.ratio:6.2f} {rate:7.1f} {errors}  {row.candidate}"
@@ -253,10 +277,13 @@ def main() -> None:
     options = parser.parse_args()
     client = Client()
     torch.manual_seed(0)
-    window = empty_window(client)
+    window, *empty = empty_times(client)
     now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
     print(f"{client.device_name}, driver {client.profile.driver}, {now}")
-    print(f"window of an empty kernel: {window * 1e6:.2f} µs; times in µs, ratios cuBLAS / ours")
+    print(
+        f"empty kernel: window {window * 1e6:.2f} µs, in a row {empty[0] * 1e6:.2f} µs with events and "
+        f"{empty[1] * 1e6:.2f} without; times in µs, ratios cuBLAS / ours"
+    )
     print(HEADING)
     rows = []
     for kind in options.types:
@@ -277,6 +304,8 @@ def main() -> None:
             "driver": client.profile.driver,
             "at": now,
             "empty_window_s": window,
+            "empty_event_s": empty[0],
+            "empty_quiet_s": empty[1],
             "rows": [asdict(row) for row in rows],
         }
         with open(options.json, "w") as file:
