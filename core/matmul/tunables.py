@@ -116,7 +116,8 @@ class MatmulCandidates:
         if candidate is None:  # one that was added to the set
             return None
         try:
-            return floor_s(candidate.plan(inputs.problem, self.client.profile), bounds)
+            profile = self.client.profile
+            return floor_s(candidate.plan(inputs.problem, profile), bounds, profile.compute_units)
         except UnsupportedError:
             return None
 

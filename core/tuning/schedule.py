@@ -1,8 +1,8 @@
 """Sampling one round: who is measured when, who is dropped, when to stop, and who wins.
 
-First pass, candidate by candidate: warm up, take one sample, and stop everything if that candidate
-shows to be inside the limit. Then one sample for each live candidate, interleaved, so that a change
-of the machine's speed hits all of them, until nothing more is to be learnt.
+First pass, candidate by candidate, those that need least first: warm up, take one sample, and stop
+everything if that candidate shows to be inside the limit. Then one sample for each live candidate,
+interleaved, so that a change of the machine's speed hits all of them, until nothing more is to be learnt.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _Race:
     # First pass
 
     def first_pass(self) -> None:
-        for done, standing in enumerate(self.standings):
+        for done, standing in enumerate(self.in_order()):
             if self.cannot_win(standing) or not self.prepared(standing):
                 continue
             self.progress(done, len(self.standings))
@@ -163,8 +163,16 @@ class _Race:
                 break
         self.progress(len(self.standings), len(self.standings))
 
+    def in_order(self) -> list[Standing]:
+        """By ascending index; but those that need more at the least come later, when a leader is known."""
+        if not self.may_drop:
+            return self.standings
+        for standing in self.standings:
+            standing.floor_s = standing.contender.floor_s()
+        return sorted(self.standings, key=lambda standing: (standing.floor_s or 0.0, standing.index))
+
     def cannot_win(self, standing: Standing) -> bool:
-        floor_s = standing.contender.floor_s() if self.may_drop and self.live else None
+        floor_s = standing.floor_s
         leader = min(self.live, key=lambda live: live.samples.best, default=None)
         if floor_s is None or leader is None or floor_s < leader.samples.best:
             return False

@@ -38,12 +38,13 @@ class Contender:
 
 @dataclass
 class Standing:
-    """A contender, its warm-up and samples so far in seconds, and why it is out if it is."""
+    """A contender, its warm-up, samples so far and floor in seconds, and why it is out if it is."""
 
     contender: Contender
     samples: Samples = field(default_factory=Samples)
     repeats: int = 1
     warm_up_s: float = 0.0
+    floor_s: float | None = None
     state: State = State.WAITING
     reason: str = ""
     error: Exception | None = None

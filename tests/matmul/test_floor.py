@@ -36,6 +36,21 @@ def test_small_scratch_does_not_count() -> None:
     assert floor_s(LaunchPlan((CALL,) * 2, (499,)), bounds()) == pytest.approx((1e-3 + 5e-6) * MARGIN)
 
 
+def test_few_work_groups_reach_a_part_of_the_peak_only() -> None:
+    groups = [KernelCall("", "k", (), (64 * count, 2), (64, 2), ()) for count in (1, 4, 66)]
+    floors = [floor_s(LaunchPlan((call,)), bounds(compute_s=2e-3), compute_units=132) for call in groups]
+    assert floors == pytest.approx([2e-3 * 66 * MARGIN, 2e-3 * 66 / 4 * MARGIN, 2e-3 * MARGIN])
+
+
+def test_the_widest_kernel_counts_and_one_whose_groups_the_driver_chooses_is_wide() -> None:
+    narrow, wide = (KernelCall("", "k", (), (size,), (64,), ()) for size in (64, 64 * 200))
+    chosen = KernelCall("", "k", (), (12800,), None, ())
+    for calls in ((narrow, wide), (wide, narrow)):
+        spent_s = 5e-6
+        assert floor_s(LaunchPlan(calls), bounds(), 132) == pytest.approx((1e-3 + spent_s) * MARGIN)
+    assert floor_s(LaunchPlan((chosen,)), bounds(), 132) == pytest.approx(1e-3 * MARGIN)
+
+
 def test_without_peaks_there_is_no_floor() -> None:
     assert floor_s(LaunchPlan((CALL,)), None) is None
     assert floor_s(LaunchPlan((CALL,)), Bounds((Bound("compute", 1, nan),))) is None

@@ -511,6 +511,14 @@ def test_a_candidate_that_can_not_beat_the_leader_is_not_measured() -> None:
     assert winner(result) == "c"
 
 
+def test_those_that_need_most_come_last_when_a_leader_is_known() -> None:
+    bench = Bench()
+    floors = [3.0, 0.9, None, 0.9]
+    result = run_round([bench.contender(i, 1.0, floor=floor) for i, floor in enumerate(floors)], DEFAULTS)
+    assert bench.order.startswith("cbd")
+    assert states(result)["a"] == "skipped"
+
+
 def test_the_first_candidate_is_measured_whatever_its_floor() -> None:
     assert winner(run_round([Bench().contender(0, 1.0, floor=9.0)], DEFAULTS)) == "a"
 
