@@ -35,6 +35,8 @@ class Walk:
     set groups that get ahead, or fall behind, meet others at the same chunk and read it from the cache,
     faster than the set as a whole can be read (an H200 shows 9.9 TB/s for 128 MiB that way, where its
     memory gives 4.8 at most). Else every pass is a launch, and an empty kernel's window is taken off.
+
+    `streams`: the vectors a work-item has under way lie in as many parts of its chunk, not side by side.
     """
 
     vector_bytes: int
@@ -43,6 +45,7 @@ class Walk:
     groups: int
     rotate: bool
     shared_launch: bool = True
+    streams: bool = False
 
 
 def power_of_two(nbytes: int) -> int:
@@ -90,11 +93,13 @@ def arrays_of(access: str) -> int:
 def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
     """The walks worth trying: the best of them is the bandwidth.
 
-    On a GPU: as many groups as run at once, each with a long chunk; and, for sets so large that every
-    pass is a launch, a group for every 64 rows of its work-items as well.
+    On a CPU: a chunk for each core, walked as one stream or as several. On a GPU: as many groups as run at
+    once, each with a long chunk; and, for sets so large that every pass is a launch, a group for every 64
+    rows of its work-items as well.
     """
     if profile.is_cpu:
-        return [Walk(64, 1, 8, profile.compute_units, rotate=False)]
+        cores = profile.compute_units
+        return [Walk(64, 1, 8, cores, rotate=False, streams=streams) for streams in (False, True)]
     local = min(256, profile.max_work_group)
     rows = max(1, set_bytes // arrays_of(access) // (16 * local))
     persistent = min(8 * profile.compute_units, rows)
@@ -158,6 +163,7 @@ class Mover:
 def _kernel(client: Client, name: str, walk: Walk):  # type: ignore[no-untyped-def]
     text = resources.files(__package__).joinpath("kernels/bandwidth.cl").read_text()
     defines = {"VEC": f"uint{walk.vector_bytes // 4}", "LOCAL": walk.local, "UNROLL": walk.unroll}
+    defines["STREAMS"] = int(walk.streams)
     lines = "".join(f"#define {key} {value}\n" for key, value in defines.items())
     return client.kernel(lines + text, name)
 

@@ -11,6 +11,11 @@
  *
  * Reading keeps nothing: its sums are compared with a value that data as written here never gives.
  *
+ * The UNROLL vectors under way lie side by side, or with STREAMS each in its own part of the chunk: a CPU's
+ * prefetchers follow several streams, and bring more than they do from one.
+ *
+ *   0 1 2 3 0 1 2 3 ... | 0 0 0 ... 1 1 1 ... 2 2 2 ... 3 3 3 ...     <- the order of a lone work-item
+ *
  * VEC    vector type of one access              LOCAL     work-items of a group
  * UNROLL vectors a work-item has under way
  */
@@ -20,6 +25,19 @@ typedef VEC vec;
 typedef __global const vec *source;
 typedef __global vec *target;
 
+#if STREAMS
+#define APART (length / UNROLL)
+#define END APART
+#define STEP LOCAL
+#define REST (APART * UNROLL + get_local_id(0))
+#else
+#define APART LOCAL
+#define END (length - min(length, (ulong)((UNROLL - 1) * LOCAL)))
+#define STEP (UNROLL * LOCAL)
+#define REST i
+#endif
+#define EACH _Pragma("unroll") for (int u = 0; u < UNROLL; u++)
+
 __kernel void read_set(source src, target out, uint chunks, ulong length, uint step, uint passes)
 {
     vec sum = (vec)(0);
@@ -27,16 +45,12 @@ __kernel void read_set(source src, target out, uint chunks, ulong length, uint s
     for (uint pass = 0; pass < passes; pass++) {
         source p = src + (ulong)chunk * length;
         ulong i = get_local_id(0);
-        for (; i + (UNROLL - 1) * LOCAL < length; i += UNROLL * LOCAL) {
+        for (; i < END; i += STEP) {
             vec got[UNROLL];
-            #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                got[u] = p[i + u * LOCAL];
-            #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                sum ^= got[u];
+            EACH got[u] = p[i + u * APART];
+            EACH sum ^= got[u];
         }
-        for (; i < length; i += LOCAL)
+        for (i = REST; i < length; i += LOCAL)
             sum ^= p[i];
         sum += (vec)(pass);
         chunk += step;
@@ -54,12 +68,9 @@ __kernel void write_set(target dst, uint chunks, ulong length, uint step, uint p
         target p = dst + (ulong)chunk * length;
         vec value = (vec)(pass + chunk);
         ulong i = get_local_id(0);
-        for (; i + (UNROLL - 1) * LOCAL < length; i += UNROLL * LOCAL) {
-            #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                p[i + u * LOCAL] = value;
-        }
-        for (; i < length; i += LOCAL)
+        for (; i < END; i += STEP)
+            EACH p[i + u * APART] = value;
+        for (i = REST; i < length; i += LOCAL)
             p[i] = value;
         chunk += step;
         if (chunk >= chunks)
@@ -74,16 +85,12 @@ __kernel void copy_set(target dst, source src, uint chunks, ulong length, uint s
         source p = src + (ulong)chunk * length;
         target q = dst + (ulong)chunk * length;
         ulong i = get_local_id(0);
-        for (; i + (UNROLL - 1) * LOCAL < length; i += UNROLL * LOCAL) {
+        for (; i < END; i += STEP) {
             vec got[UNROLL];
-            #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                got[u] = p[i + u * LOCAL];
-            #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                q[i + u * LOCAL] = got[u];
+            EACH got[u] = p[i + u * APART];
+            EACH q[i + u * APART] = got[u];
         }
-        for (; i < length; i += LOCAL)
+        for (i = REST; i < length; i += LOCAL)
             q[i] = p[i];
         chunk += step;
         if (chunk >= chunks)
