@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .options import Common, common
-from .render import emit, format_bytes, print_folded, say, warn
+from .render import emit, format_bytes, print_folded, say, status_line, warn
 
 if TYPE_CHECKING:
     from rooftune.device.discovery import FoundDevice
@@ -21,13 +21,14 @@ def devices(common: Common) -> None:
     from rooftune.device.discovery import choose_device, survey
     from rooftune.errors import DeviceError
 
-    found = survey()
-    try:
-        chosen: int | None = choose_device().index
-    except DeviceError:
-        if not any(device.usable for device in found.devices):
-            raise
-        chosen = None
+    with status_line("looking for devices"):
+        found = survey()
+        try:
+            chosen: int | None = choose_device().index
+        except DeviceError:
+            if not any(device.usable for device in found.devices):
+                raise
+            chosen = None
     if common.json:
         emit(
             "devices",

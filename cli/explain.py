@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
 from .plan import ShapeArgument
-from .render import emit, format_bytes, format_rate, format_seconds, print_lines, print_table, wrapped
+from .render import (
+    STARTING,
+    emit,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    print_lines,
+    print_table,
+    spent,
+    status_line,
+    warn,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from rooftune.explained import Explanation
@@ -22,14 +34,19 @@ def explain(
     precision: PrecisionOption = None,
 ) -> None:
     """Explain the decision stored for a shape: key, plan, limit, evidence, and why the winner won."""
-    from rooftune.explained import explain as explain_shape
     from rooftune.matmul.problem import Shape
-    from rooftune.session import Session
 
     parsed = Shape.parse(shape)
     elem = parse_elem(dtype, precision)
-    session = Session(common.settings(precision), json_stdout=common.json)
-    found = explain_shape(session, parsed, elem=elem, batch=batch, precision=precision, device=common.device)
+    settings = common.settings(precision)
+    with status_line(STARTING) as status:
+        from rooftune.explained import explain as explain_shape
+        from rooftune.session import Session
+
+        session = Session(settings, json_stdout=common.json, warn=status.above(warn))
+        found = explain_shape(
+            session, parsed, elem=elem, batch=batch, precision=precision, device=common.device
+        )
     if common.json:
         emit("explain", found.to_json())
         return
@@ -129,9 +146,9 @@ def _foot(found: Explanation) -> Iterator[str]:
     yield from _part("Out", *lines)
     untried = [f"{_some(names)}: {reason}" for reason, names in found.reasons(found.skipped).items()]
     yield from _part("Untried", *untried)
-    spent = vars(found.decision.timings)
-    parts = ", ".join(f"{name[:-2]} {format_seconds(seconds)}" for name, seconds in spent.items())
-    yield from _part("Cost", f"{format_seconds(sum(spent.values()))}: {parts}")
+    timings = found.decision.timings
+    total_s = sum(vars(timings).values())
+    yield from _part("Cost", f"{format_seconds(total_s)}: {spent(timings)}")
 
 
 def _some(names: list[str]) -> str:

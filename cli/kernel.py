@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import Common, common
-from .render import emit, format_seconds, print_folded, say, say_error, status_line, warn
+from .render import (
+    STARTING,
+    WORTH_SAYING_S,
+    emit,
+    format_seconds,
+    print_folded,
+    say,
+    say_error,
+    spent,
+    status_line,
+    warn,
+)
 from .shapes import _DOING as DOING
 from .shapes import ColdOption, RepeatOption, WarmOption
 
@@ -52,27 +63,30 @@ def kernel(
     all of them are.
     """
     from rooftune.errors import UsageError
-    from rooftune.kernel_run import parse_size, tune_kernel
-    from rooftune.session import Session
-    from rooftune.spec.registry import find_spec
-    from rooftune.spec.spec import load_spec
 
     if cold and warm:
         raise UsageError(
             "--cold and --warm exclude each other", hint="--cold measures anew, --warm refuses to."
         )
-    sizes = [parse_size(text) for text in size or ()]
     settings = common.settings()
     named = not (spec.endswith(".toml") or "/" in spec)
-    described = None if named else load_spec(spec)
-    with status_line() as status:
+    with status_line(STARTING) as status:
+        from rooftune.kernel_run import parse_size, tune_kernel
+        from rooftune.session import Session
+        from rooftune.spec.registry import find_spec
+        from rooftune.spec.spec import load_spec
+
+        sizes = [parse_size(text) for text in size or ()]
+        described = None if named else load_spec(spec)
         session = Session(
             settings,
             cold=cold,
             measure=not warm,
+            forbidden_by="--warm",
             json_stdout=common.json,
             warn=status.above(warn),
             progress=lambda phase, done, total: status.progress(DOING[phase], done, total),
+            probing=status.probing,
         )
         described = described or find_spec(session.store, spec)
         client = session.client(common.device)
@@ -122,5 +136,6 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
         dropped = "  (dropped)" if evidence.outcome == "dropped" else ""
         yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}{dropped}"
     if run.source == "tuned":
-        spent = ", ".join(f"{name[:-2]} {format_seconds(s)}" for name, s in vars(decision.timings).items())
-        yield f"  time spent: {spent}"
+        yield f"  time spent: {spent(decision.timings)}"
+    elif run.waited_s is not None and run.waited_s >= WORTH_SAYING_S:
+        yield f"  waited {format_seconds(run.waited_s)} for another process"

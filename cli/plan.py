@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
-from .render import emit, print_lines, wrapped
+from .render import STARTING, emit, print_lines, status_line, wrapped
 
 if TYPE_CHECKING:
     from rooftune.device.profile import DeviceProfile
@@ -69,9 +69,10 @@ def _profile(device: str | None, assume: str | None) -> DeviceProfile:
         from rooftune.matmul.planned import assume_device
 
         return assume_device(assume)
-    from rooftune.device.discovery import choose_device
+    with status_line(STARTING):
+        from rooftune.device.discovery import choose_device
 
-    return choose_device(device).profile
+        return choose_device(device).profile
 
 
 def _lines(found: PlanView) -> Iterator[str]:

@@ -8,6 +8,7 @@ import typer
 
 from .options import Common, common
 from .render import (
+    STARTING,
     emit,
     format_bytes,
     format_rate,
@@ -71,13 +72,15 @@ def probe(
     """
     settings = common.settings()
 
-    from rooftune.probes.report import BUSY_SPREAD, check_request, parse_size
-    from rooftune.session import Session
+    with status_line(STARTING) as status:
+        from rooftune.probes.report import BUSY_SPREAD, check_request, parse_size
+        from rooftune.session import Session
 
-    set_bytes = None if working_set is None else parse_size(working_set)
-    check_request(what, dtype, access, set_bytes, cold_reads, sweep)
-    with status_line() as status:
-        session = Session(settings, json_stdout=common.json, warn=status.above(warn))
+        set_bytes = None if working_set is None else parse_size(working_set)
+        check_request(what, dtype, access, set_bytes, cold_reads, sweep)
+        session = Session(
+            settings, json_stdout=common.json, warn=status.above(warn), probing=status.probing
+        )
         client = session.client(common.device)
         if not common.json:
             status.above(say)(f"device: {client.device_name} ({client.profile.platform})")
@@ -90,7 +93,6 @@ def probe(
             cold_reads=cold_reads,
             sweep=sweep,
             fresh=fresh,
-            progress=lambda now: status.show(f"measuring {now}"),
         )
         session.close(f"probe {what}")
     if common.json:

@@ -9,13 +9,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rooftune.tuning.decision import Timings
 
 _UNLIMITED_COLUMNS = 1000
+WORTH_SAYING_S = 1e-3
+"""Less waiting than this is not worth a word."""
+STARTING = "opening the device"
 _ASCII = {"µ": "u", "×": "x", "…": "...", "→": "->", "–": "-", "≥": ">=", "≤": "<=", "≈": "~", "·": "*"}
 
 
@@ -35,8 +40,11 @@ def tolerate_any_encoding() -> None:
 
 
 def columns(stream: TextIO) -> int:
-    """The width to lay text out for. A pipe has none: lines stay whole there, so that grep sees them."""
-    if not stream.isatty():
+    """The width to lay text out for: what COLUMNS says, else the terminal's.
+
+    A pipe has none of its own: without COLUMNS lines stay whole there, so that grep sees them.
+    """
+    if not stream.isatty() and not os.environ.get("COLUMNS"):
         return _UNLIMITED_COLUMNS
     import shutil
 
@@ -178,30 +186,61 @@ def format_rate(per_second: float | None, unit: str) -> str:
 class StatusLine:
     """One line on stderr that says what is going on, gone when done.
 
-    It is drawn only when something begins or ends, never by a timer: drawing during a measurement
-    would change what is measured.
+    It is drawn only when something begins or ends: drawing during a measurement would change what is
+    measured. Only while others are waited for, a timer counts the seconds.
     """
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
+        self._text = ""
         self._began_s: dict[str, float] = {}
 
     def progress(self, phase: str, done: int, total: int) -> None:
         """So much of a phase is done; says the time left once a second of it has passed."""
         if done == 0 or phase not in self._began_s:
             self._began_s[phase] = monotonic()
-        self.show(f"{phase} {done}/{total}{_time_left(monotonic() - self._began_s[phase], done, total)}")
+        count = f" {done}/{total}" if total > 1 else ""
+        self.show(f"{phase}{count}{_time_left(monotonic() - self._began_s[phase], done, total)}")
+
+    def probing(self, what: str, left_s: float) -> None:
+        """A probe is about to be measured; says the time left until all probes that are due are done."""
+        self.show(f"probing {what}, about {max(1, round(left_s))} s left")
 
     def show(self, text: str) -> None:
         """Replace the line."""
-        if self._live:
-            sys.stderr.write("\r\x1b[K" + text[: columns(sys.stderr) - 1])
-            sys.stderr.flush()
+        self._text = text
+        self._draw(text)
 
     def clear(self) -> None:
         """Remove the line."""
+        self.show("")
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Says inside, from the first second on, that `what` is waited for and how long already."""
+        if not self._live:
+            yield
+            return
+        over = Event()
+        timer = Thread(target=self._count, args=(what, over), daemon=True)
+        timer.start()
+        try:
+            yield
+        finally:
+            over.set()
+            timer.join()
+
+    def _count(self, what: str, over: Event) -> None:
+        seconds = 0
+        while not over.wait(1.0):
+            seconds += 1
+            self._draw(f"waiting for {what}, {seconds} s")
+        if seconds:
+            self._draw(self._text)
+
+    def _draw(self, text: str) -> None:
         if self._live:
-            sys.stderr.write("\r\x1b[K")
+            sys.stderr.write("\r\x1b[K" + text[: columns(sys.stderr) - 1])
             sys.stderr.flush()
 
     def above(self, printer: Callable[[Any], object]) -> Callable[[Any], None]:
@@ -220,11 +259,27 @@ def _time_left(spent_s: float, done: int, total: int) -> str:
     return f", about {math.ceil(spent_s / done * (total - done))} s left"
 
 
+def spent(timings: Timings) -> str:
+    """Where the seconds of a tuning went; waiting only where there was any."""
+    return ", ".join(
+        f"{name[:-2]} {format_seconds(seconds)}"
+        for name, seconds in vars(timings).items()
+        if name != "wait_s" or seconds >= WORTH_SAYING_S
+    )
+
+
 @contextmanager
-def status_line() -> Iterator[StatusLine]:
-    """A status line; silent when stderr is no terminal."""
+def status_line(first: str = "") -> Iterator[StatusLine]:
+    """A status line that says `first`, then what it is told, and who is waited for.
+
+    Silent when stderr is no terminal.
+    """
     line = StatusLine(live=sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    line.show(first)
+    from rooftune.waiting import listening
+
     try:
-        yield line
+        with listening(line.waiting):
+            yield line
     finally:
         line.clear()

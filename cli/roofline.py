@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
-from .render import emit, print_folded, say, status_line, warn
+from .render import STARTING, emit, print_folded, say, status_line, warn
 
 PngOption = Annotated[
     Path | None,
@@ -48,13 +48,15 @@ def roofline(
     parsed = [Shape.parse(text) for text in shapes or ()]
     settings = common.settings(precision)
 
-    from rooftune.probes.plot_files import check_possible, write_html, write_png
-    from rooftune.session import Session
-
     files = [path for path in (png, html) if path is not None]
-    check_possible(files)
-    with status_line() as status:
-        session = Session(settings, json_stdout=common.json, warn=status.above(warn))
+    with status_line(STARTING) as status:
+        from rooftune.probes.plot_files import check_possible, write_html, write_png
+        from rooftune.session import Session
+
+        check_possible(files)
+        session = Session(
+            settings, json_stdout=common.json, warn=status.above(warn), probing=status.probing
+        )
         client = session.client(common.device)
         if not common.json:
             status.above(say)(f"device: {client.device_name} ({client.profile.platform})")
@@ -64,7 +66,6 @@ def roofline(
             elem=elem,
             batch=batch,
             precision=precision,
-            progress=lambda now: status.show(f"measuring {now}"),
         )
         session.close("roofline")
     for shape in missing:

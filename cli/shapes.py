@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
-from .render import emit, format_seconds, print_folded, say, say_error, status_line, warn
+from .render import (
+    STARTING,
+    WORTH_SAYING_S,
+    emit,
+    format_seconds,
+    print_folded,
+    say,
+    say_error,
+    spent,
+    status_line,
+    warn,
+)
 
 if TYPE_CHECKING:
     from rooftune.device.counters import Counts
@@ -67,17 +78,19 @@ def shapes(
     elem = parse_elem(dtype, precision)
     settings = common.settings(precision)
 
-    from rooftune.session import Session
-    from rooftune.shapes_run import tune_shapes
+    with status_line(STARTING) as status:
+        from rooftune.session import Session
+        from rooftune.shapes_run import tune_shapes
 
-    with status_line() as status:
         session = Session(
             settings,
             cold=cold,
             measure=not warm,
+            forbidden_by="--warm",
             json_stdout=common.json,
             warn=status.above(warn),
             progress=lambda phase, done, total: status.progress(_DOING[phase], done, total),
+            probing=status.probing,
         )
         client = session.client(common.device)
         if not common.json:
@@ -101,7 +114,14 @@ def shapes(
         raise typer.Exit(UNFINISHED)
 
 
-_DOING = {"probe": "probing", "prove": "proving", "compile": "compiling", "measure": "measuring"}
+_DOING = {
+    "operands": "making operands",
+    "probe": "probing",
+    "prove": "proving",
+    "compile": "compiling",
+    "measure": "measuring",
+    "call": "calling",
+}
 
 
 def _lines(run: ShapeRun, verbose: bool) -> Iterator[str]:
@@ -139,8 +159,9 @@ def _details(run: ShapeRun) -> Iterator[str]:
     median = format_seconds(decision.median_s)
     yield f"  {decision.name} ({run.source}): {median}{share}{limit}{stopped}{speed}"
     if run.source == "tuned":
-        spent = ", ".join(f"{name[:-2]} {format_seconds(s)}" for name, s in vars(decision.timings).items())
-        yield f"  time spent: {spent}"
+        yield f"  time spent: {spent(decision.timings)}"
+    elif run.waited_s is not None and run.waited_s >= WORTH_SAYING_S:
+        yield f"  waited {format_seconds(run.waited_s)} for another process"
 
 
 def _say_errors(runs: tuple[ShapeRun, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
-from .render import emit, format_seconds, print_folded, say, status_line, warn
+from .render import STARTING, emit, format_seconds, print_folded, say, status_line, warn
 
 if TYPE_CHECKING:
     from rooftune.verified import Verified
@@ -30,13 +30,14 @@ def verify(
     has drifted; exits with 4 if a winner is wrong, or no longer the fastest. Nothing stored is changed.
     """
     from rooftune.matmul.problem import Shape
-    from rooftune.session import Session
-    from rooftune.verified import verify as verify_decisions
 
     parsed = [Shape.parse(text) for text in shapes or ()]
     elem = parse_elem(dtype, precision)
     settings = common.settings(precision)
-    with status_line() as status:
+    with status_line(STARTING) as status:
+        from rooftune.session import Session
+        from rooftune.verified import verify as verify_decisions
+
         session = Session(settings, measure=False, json_stdout=common.json, warn=status.above(warn))
         client = session.client(common.device)
         if not common.json:

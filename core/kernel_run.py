@@ -12,17 +12,22 @@ from .device.client import Client
 from .device.counters import Counts
 from .errors import UsageError, WorkError
 from .session import Session
+from .shapes_run import calls
 from .spec.kernel import TunedKernel
 from .spec.launch import KernelInputs
 from .spec.registry import remember
 from .spec.spec import Configuration, KernelSpec
 from .tuning.decision import Decision
 from .tuning.tuner import Source
+from .waiting import Stopwatch
 
 
 @dataclass(frozen=True)
 class SizeRun:
-    """What happened to one problem size. Times in seconds of wall clock, each call synchronised."""
+    """What happened to one problem size. Times in seconds of wall clock, each call synchronised.
+
+    `waited_s` is the part of `first_s` in which other processes were waited for.
+    """
 
     size: tuple[int, ...]
     key: dict[str, Any]
@@ -30,6 +35,7 @@ class SizeRun:
     decision: Decision | None = None
     configuration: Configuration | None = None
     first_s: float | None = None
+    waited_s: float | None = None
     next_s: tuple[float, ...] = ()
     first: Counts = field(default_factory=Counts)
     next: Counts = field(default_factory=Counts)
@@ -65,6 +71,7 @@ class SizeRun:
             "short_circuit": decision.short_circuit if decision else None,
             "checks": [vars(check) for check in decision.checks] if decision else [],
             "first_s": self.first_s,
+            "waited_s": self.waited_s,
             "next": {
                 "count": len(self.next_s),
                 "min_s": min(self.next_s, default=None),
@@ -131,7 +138,7 @@ def tune_kernel(
     remember(session.store, spec)
     runs = []
     for size in sizes or spec.problem_sizes:
-        runs.append(_run(client, kernel, size, repeat))
+        runs.append(_run(client, kernel, size, repeat, session.context.progress))
         done(runs[-1])
     environment, level = session.config.environment.name, str(session.level)
     return KernelReport(
@@ -139,22 +146,35 @@ def tune_kernel(
     )
 
 
-def _run(client: Client, kernel: TunedKernel, size: tuple[int, ...], repeat: int) -> SizeRun:
+def _run(
+    client: Client,
+    kernel: TunedKernel,
+    size: tuple[int, ...],
+    repeat: int,
+    progress: Callable[[str, int, int], object],
+) -> SizeRun:
     try:
+        progress("operands", 0, 1)
         inputs = kernel.inputs_for(size)
-        return _measured(client, kernel, inputs, repeat)
+        return _measured(client, kernel, inputs, repeat, progress)
     except WorkError as error:
         said = f"{error.message}. {error.hint}" if error.hint else error.message
         return SizeRun(size, kernel.key(KernelInputs(size, ())), error=said)
 
 
-def _measured(client: Client, kernel: TunedKernel, inputs: KernelInputs, repeat: int) -> SizeRun:
+def _measured(
+    client: Client,
+    kernel: TunedKernel,
+    inputs: KernelInputs,
+    repeat: int,
+    progress: Callable[[str, int, int], object],
+) -> SizeRun:
     client.sync()
-    start, began = client.counters.snapshot(), time.perf_counter()
+    start, began, watch = client.counters.snapshot(), time.perf_counter(), Stopwatch()
     outcome = kernel.decide(inputs)
     kernel.run(inputs)
     client.sync()
-    first_s = time.perf_counter() - began
+    first_s, waited_s = time.perf_counter() - began, watch.waited_s
     first, middle = client.counters.since(start), client.counters.snapshot()
     return SizeRun(
         inputs.size,
@@ -163,7 +183,8 @@ def _measured(client: Client, kernel: TunedKernel, inputs: KernelInputs, repeat:
         outcome.decision,
         kernel.configurations[outcome.decision.index],
         first_s,
-        tuple(_call(client, kernel, inputs) for _ in range(repeat)),
+        waited_s,
+        calls(lambda: _call(client, kernel, inputs), repeat, progress),
         first,
         client.counters.since(middle),
     )

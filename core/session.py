@@ -52,8 +52,9 @@ class Session:
     """What calls of one process share: configuration, store, clients and the tuner's memory.
 
     `cold` forgets stored decisions and probe results and replaces them; `measure=False` refuses to
-    tune. `json_stdout` keeps stdout for JSON: a decisions sink on stdout then goes to stderr. `warn`
-    and `progress` (phase, done, total) are never called while something is measured.
+    tune, and names `forbidden_by` as what to leave out. `json_stdout` keeps stdout for JSON: a decisions
+    sink on stdout then goes to stderr. `warn`, `progress` (phase, done, total) and `probing` (which probe,
+    about how many seconds until all that are due are done) are never called while something is measured.
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class Session:
         *,
         cold: bool = False,
         measure: bool = True,
+        forbidden_by: str = "measure=False",
         json_stdout: bool = False,
         warn: Callable[[str], None] = say,
         progress: Callable[[str, int, int], object] = lambda *_: None,
+        probing: Callable[[str, float], object] = lambda *_: None,
     ) -> None:
         self.config = config if config is not None else load_config()
         self.warn = warn
@@ -77,6 +80,8 @@ class Session:
         self.level = Level.parse(self.config.autotune.level)
         self.prover = Prover(self.store.proofs, self.config.proof)
         self.context = self._context(measure, json_stdout, progress)
+        self.context.forbidden_by = forbidden_by
+        self.probing = probing
         self.tuner = LocalTuner(TUNER, self.context)
         self.hot = HotPath(self.tuner, ENTRY)
         self.hot_numpy = NumpyHotPath(self.tuner, ENTRY)
@@ -143,7 +148,8 @@ class Session:
         self.prover.of(client).warm_up()
         problem = inputs.problem
         nbytes = moved_bytes(problem)
-        peaks = peaks_for(client, self.probes, problem.elem.value, problem.precision, nbytes)
+        elem, precision = problem.elem.value, problem.precision
+        peaks = peaks_for(client, self.probes, elem, precision, nbytes, progress=self.probing)
         threshold = self.level.threshold
         return Bounds(
             (
@@ -161,7 +167,7 @@ class Session:
             raise UsageError(
                 f"a roofline of {ops} operations and {nbytes} bytes", hint="Give 0 or more of each."
             )
-        peaks = peaks_for(client, self.probes, elem.value, "full", max(nbytes, 1))
+        peaks = peaks_for(client, self.probes, elem.value, "full", max(nbytes, 1), progress=self.probing)
         threshold = self.level.threshold
         bounds = [
             Bound(name, amount, peak, threshold)
@@ -177,14 +183,12 @@ class Session:
         self,
         client: Client,
         what: str = "all",
-        *,
-        progress: Callable[[str], object] | None = None,
         **options: Any,
     ) -> ProbeReport:
         """What the device can do, measured or from the store; `options` are those of `probe_device`."""
         from .probes.report import probe_device
 
-        return probe_device(client, self.probes, what, progress=progress, **options)
+        return probe_device(client, self.probes, what, progress=self.probing, **options)
 
     def roofline(
         self,
@@ -194,7 +198,6 @@ class Session:
         elem: Elem = Elem.F32,
         batch: int = 1,
         precision: str | None = None,
-        progress: Callable[[str], object] | None = None,
     ) -> tuple[Roofline, list[str]]:
         """The device's roofline with stored decisions, and the shapes that have none.
 
@@ -205,10 +208,16 @@ class Session:
         from .probes.roofline import build_roofline
 
         decided, missing = roofline_decisions(self, client, shapes, elem, batch, precision)
-        return build_roofline(Prober(client, self.probes, progress=progress), decided), missing
+        return build_roofline(Prober(client, self.probes, progress=self.probing), decided), missing
 
     def close(self, what: str) -> None:
-        """Writes down what the session did (`what`, for people), and lets go of the store."""
+        """Writes down what the session did (`what`, for people), and lets go of the store.
+
+        What a cold session forgot and has measured anew is deleted now and no sooner: one that was
+        interrupted loses nothing.
+        """
+        if isinstance(self.probes, ColdProbes):
+            self.probes.drop_old()
         with self._lock:
             for client in dict.fromkeys(self._clients.values()):
                 launches = sum(client.counters.launches.values())

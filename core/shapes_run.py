@@ -22,16 +22,19 @@ from .proof.pool import Usage
 from .session import Session
 from .tuning.decision import Decision
 from .tuning.tuner import Source
+from .waiting import Stopwatch
 
 REPEAT = 20
+SLOW_CALL_S = 0.05
 
 
 @dataclass(frozen=True)
 class ShapeRun:
     """What happened to one shape. Times in seconds of wall clock, each call synchronised.
 
-    `first` and `next` count launches by label and compilations: of the first call, and of the
-    `len(next_s)` calls after it. `proof` is what proof workers did for it, apart from those counts.
+    `waited_s` is the part of `first_s` in which other processes were waited for. `first` and `next` count
+    launches by label and compilations: of the first call, and of the `len(next_s)` calls after it. `proof`
+    is what proof workers did for it, apart from those counts.
     """
 
     shape: Shape
@@ -40,6 +43,7 @@ class ShapeRun:
     source: Source | None = None
     decision: Decision | None = None
     first_s: float | None = None
+    waited_s: float | None = None
     next_s: tuple[float, ...] = ()
     first: Counts = field(default_factory=Counts)
     next: Counts = field(default_factory=Counts)
@@ -73,6 +77,7 @@ class ShapeRun:
             "limit_s": decision.limit_s if decision else None,
             "short_circuit": decision.short_circuit if decision else None,
             "first_s": self.first_s,
+            "waited_s": self.waited_s,
             "next": {
                 "count": len(self.next_s),
                 "min_s": min(self.next_s, default=None),
@@ -175,17 +180,19 @@ def _run(session: Session, client: Client, shape: Shape, problem: Problem, repea
 def _measured(
     session: Session, client: Client, shape: Shape, problem: Problem, key: MatmulAutotuneKey, repeat: int
 ) -> ShapeRun:
+    progress = session.context.progress
+    progress("operands", 0, 1)
     inputs = random_inputs(client, problem)
     client.sync()
     start = client.counters.snapshot()
     proven = session.prover.usage
-    began = time.perf_counter()
+    began, watch = time.perf_counter(), Stopwatch()
     outcome = session.decide(client, inputs)
     session.execute(client, inputs)
     client.sync()
-    first_s = time.perf_counter() - began
+    first_s, waited_s = time.perf_counter() - began, watch.waited_s
     middle = client.counters.snapshot()
-    next_s = tuple(_call(session, client, inputs) for _ in range(repeat))
+    next_s = calls(lambda: _call(session, client, inputs), repeat, progress)
     return ShapeRun(
         shape,
         problem,
@@ -193,11 +200,25 @@ def _measured(
         outcome.source,
         outcome.decision,
         first_s,
+        waited_s,
         next_s,
         first=_between(start, middle),
         next=client.counters.since(middle),
         proof=session.prover.usage.since(proven),
     )
+
+
+def calls(
+    call: Callable[[], float], repeat: int, progress: Callable[[str, int, int], object]
+) -> tuple[float, ...]:
+    """The seconds that each of so many calls says it took; `progress` is told between slow ones."""
+    seconds: list[float] = []
+    progress("call", 0, repeat)
+    for done in range(1, repeat + 1):
+        seconds.append(call())
+        if seconds[-1] >= SLOW_CALL_S:
+            progress("call", done, repeat)
+    return tuple(seconds)
 
 
 def _call(session: Session, client: Client, inputs: MatmulInputs) -> float:

@@ -73,10 +73,11 @@ def memory_set(profile: DeviceProfile, available_bytes: int | None = None) -> in
 
 
 def sweep_sets(profile: DeviceProfile, available_bytes: int | None = None) -> list[int]:
-    """Powers of two from the smallest set to the largest the device can hold."""
-    # a CPU's memory is everybody's: a sweep takes an eighth of what is free
-    free = None if available_bytes is None else available_bytes // 4
-    largest = working_set(profile, 1 << 60, free)
+    """Powers of two from the smallest set to the largest a GPU can hold, or to one that no CPU's cache holds.
+
+    On a CPU the largest does not follow what memory is free just now, which would move the memory's level.
+    """
+    largest = memory_set(profile, available_bytes) if profile.is_cpu else working_set(profile, 1 << 60)
     sizes = []
     size = LEAST_SET_BYTES
     while size <= largest:

@@ -35,6 +35,11 @@ class Method:
     busy_s: float = 0.5
     busy_sample_s: float = 0.001
 
+    @property
+    def typical_s(self) -> float:
+        """About what a measurement takes on an idle machine, with compiling and trying variants before it."""
+        return self.settle_s + self.best_s + 10 * self.sample_s + 0.05
+
 
 TRIAL = Method(sample_s=0.005, agreeing=2, settle_s=0.0, settle_at_most_s=0.03, best_s=0.0, busy_s=0.0)
 """Long enough to tell a good variant from a bad one; its figure is never reported."""

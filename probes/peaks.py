@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import nan
 from threading import Lock
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from weakref import WeakKeyDictionary
 from rooftune.device.client import Client
 from rooftune.errors import BuildError, MeasurementError, UnsupportedError
 
-from .prober import Prober
+from .prober import Prober, Progress, Request
 from .result import ProbeResult, ProbeStore
 
 
@@ -48,6 +49,7 @@ def peaks_for(
     working_set_bytes: int,
     *,
     prober: Prober | None = None,
+    progress: Progress | None = None,
 ) -> Peaks:
     """The peaks for a product of this element type and precision whose operands take so many bytes.
 
@@ -57,11 +59,14 @@ def peaks_for(
     What `store` does not know is measured now and kept there (None: in this process).
     """
     prober = prober or prober_for(client, store)
+    prober.progress = progress or prober.progress
     elem = str(getattr(elem, "value", elem))
     problems: list[str] = []
+    sources = compute_sources(prober, elem, precision)
+    prober.expect(_requests(prober, sources, working_set_bytes))
     computes = [
         (found.value * share, found)
-        for dtype, unit, share in compute_sources(prober, elem, precision)
+        for dtype, unit, share in sources
         if (found := _try(lambda dtype=dtype, unit=unit: prober.compute(dtype, unit), problems)) is not None
     ]
     ops_per_s, computed = max(computes, key=lambda pair: pair[0], default=(nan, None))
@@ -85,6 +90,15 @@ def compute_sources(prober: Prober, elem: str, precision: str) -> list[tuple[str
     share = 1 / 3 if elem == "f32" and precision == "full" else 1.0
     units = [(dtype, unit, share) for dtype, unit in prober.units() if dtype == name and unit != "plain"]
     return plain + units if (elem in ("f64", "f32") and precision == "full") or not units else units
+
+
+def _requests(
+    prober: Prober, sources: list[tuple[str, str, float]], working_set_bytes: int
+) -> Iterator[Request]:
+    known = set(prober.units())
+    yield from (prober.compute_request(dtype, unit) for dtype, unit, _ in sources if (dtype, unit) in known)
+    yield prober.bandwidth_request("fastest", working_set_bytes)
+    yield prober.launch_request()
 
 
 def _try(probe: Any, problems: list[str]) -> ProbeResult | None:

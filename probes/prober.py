@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from time import perf_counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rooftune.device.client import Client
 from rooftune.errors import MeasurementError, UnsupportedError, UsageError
+from rooftune.waiting import Stopwatch
 
 from . import bandwidth as moving
 from . import compute
@@ -23,12 +23,31 @@ DTYPES = ("f32", "f64", "f16", "bf16")
 OPS_PER_S = (1e6, 1e17)
 BYTES_PER_S = (1e6, 1e15)
 SECONDS = (1e-9, 1.0)
+LAUNCH_TYPICAL_S = 0.3
+
+
+Progress = Callable[[str, float], object]
+"""Told which probe is about to be measured, and about how many seconds until all that are due are done."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One probe: what it is, what measures it, about how many seconds that takes on an idle machine."""
+
+    probe: str
+    facts: dict[str, Any]
+    measured: Callable[[], ProbeResult]
+    takes_s: float
+
+    @property
+    def key(self) -> str:
+        return probe_key(self.probe, self.facts)
 
 
 class Prober:
     """Probes of a client's device, kept in `store` (default: in this process only).
 
-    `fresh` measures even what is stored, once. `progress` is told what is about to be measured.
+    `fresh` measures even what is stored, once.
     Probes raise MeasurementError when a value cannot be right, and UnsupportedError for element types
     and units the device lacks.
     """
@@ -41,16 +60,18 @@ class Prober:
         method: Method | None = None,
         launch_method: LaunchMethod | None = None,
         fresh: bool = False,
-        progress: Callable[[str], object] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.client = client
         self.method = method or Method()
         self.launch_method = launch_method or LaunchMethod()
         self.fresh = fresh
-        self.progress = progress or (lambda what: None)
+        self.progress = progress or (lambda what, left_s: None)
         self.wall_s = 0.0
         self.store: ProbeStore = store if store is not None else MemoryStore()
         self._known: dict[str, ProbeResult] = {}
+        self._due: dict[str, float] = {}
+        self._idle_s = 0.0
         self._lock = threading.RLock()
 
     def forget(self) -> None:
@@ -59,19 +80,30 @@ class Prober:
             self._known.clear()
             self.fresh = True
 
+    def expect(self, requests: Iterable[Request]) -> None:
+        """These will be asked for next: what of them is to be measured counts as time left."""
+        with self._lock:
+            due = {request.key: request.takes_s for request in requests if request.key not in self._known}
+            self._due = {key: s for key, s in due.items() if self.fresh or self._stored(key) is None}
+
     def compute(self, dtype: str, unit: str = "plain") -> ProbeResult:
         """Operations a second; a multiply-add is two.
 
         Plain f16 and bf16 are added up in f32, so their figures are f32's.
         """
+        request = self.compute_request(dtype, unit)
+        if request.facts["dtype"] == dtype:
+            return self.get(request)
+        extra = {"same_as": request.facts["dtype"]}
+        facts = {"dtype": dtype, "arithmetic": unit}
+        return replace(self.get(request), facts=facts, extra=extra, launches=0, samples=0, wall_s=0.0)
+
+    def compute_request(self, dtype: str, unit: str = "plain") -> Request:
+        """What `compute` measures: of f32, where the element type is added up in that."""
         dtype = known_name(dtype, (*DTYPES, "tf32"), "element type")
         self._require(dtype, unit)
-
-        facts = {"dtype": dtype, "arithmetic": unit}
-        if _adds_in(dtype) != dtype and unit == "plain":
-            same = self.compute(_adds_in(dtype))
-            extra = {"same_as": _adds_in(dtype)}
-            return replace(same, facts=facts, extra=extra, launches=0, samples=0, wall_s=0.0)
+        if unit == "plain":
+            dtype = _adds_in(dtype)
 
         def measured() -> ProbeResult:
             client = self.client
@@ -82,12 +114,18 @@ class Prober:
             sensible(rate, *OPS_PER_S, f"the compute peak of {dtype} ({unit})")
             return _result("compute", rate, "ops/s", found.spread, found.samples, {"variant": name})
 
-        return self._once("compute", facts, measured)
+        return Request("compute", {"dtype": dtype, "arithmetic": unit}, measured, self.method.typical_s)
 
     def bandwidth(
         self, access: str = "copy", working_set_bytes: int | None = None, state: str = "hot"
     ) -> ProbeResult:
         """Bytes a second of `access`: read, write, copy, or fastest (of the three, as bounds use it)."""
+        return self.get(self.bandwidth_request(access, working_set_bytes, state))
+
+    def bandwidth_request(
+        self, access: str = "copy", working_set_bytes: int | None = None, state: str = "hot"
+    ) -> Request:
+        """What `bandwidth` measures."""
         access = known_name(access, (*moving.ACCESSES, "fastest"), "access")
         profile = self.client.profile
         free = available_bytes()
@@ -107,7 +145,8 @@ class Prober:
             return _result("bandwidth", moved.bytes_per_s, "bytes/s", found.spread, found.samples, extra)
 
         facts = {"access": access, "working_set_bytes": size, "state": state}
-        return self._once("bandwidth", facts, measured)
+        method = QUICK if state in ("cold", "sweep") else self.method
+        return Request("bandwidth", facts, measured, method.typical_s)
 
     def _moved(self, access: str, size: int, state: str) -> moving.Moved:
         if state == "cold":
@@ -123,13 +162,21 @@ class Prober:
         return [s for s in sizes if self._stored(probe_key("bandwidth", _bound_facts(s))) is not None]
 
     def sweep(self, access: str = "read") -> list[ProbeResult]:
-        """The hot bandwidth from the smallest working set to the largest the device can hold."""
+        """The hot bandwidth from the smallest working set to one that only the memory holds."""
+        return [self.get(request) for request in self.sweep_requests(access)]
+
+    def sweep_requests(self, access: str = "read") -> list[Request]:
+        """What `sweep` measures."""
         access = known_name(access, moving.ACCESSES, "access")
         sizes = moving.sweep_sets(self.client.profile, available_bytes())
-        return [self.bandwidth(access, size, "sweep") for size in sizes]
+        return [self.bandwidth_request(access, size, "sweep") for size in sizes]
 
     def launch(self) -> ProbeResult:
         """Wall seconds per launch on a plain queue; `window_s` and `profiled_s` beside it."""
+        return self.get(self.launch_request())
+
+    def launch_request(self) -> Request:
+        """What `launch` measures."""
 
         def measured() -> ProbeResult:
             found = probe_launch(self.client, self.launch_method)
@@ -142,7 +189,7 @@ class Prober:
             }
             return _result("launch-overhead", found.wall_s, "s", found.spread, found.samples, extra)
 
-        return self._once("launch-overhead", {}, measured)
+        return Request("launch-overhead", {}, measured, LAUNCH_TYPICAL_S)
 
     def units(self) -> list[tuple[str, str]]:
         """Every (element type, unit) the device can be asked for, plain ones first; tf32 is a type here."""
@@ -154,21 +201,27 @@ class Prober:
         if (dtype, unit) not in self.units():
             raise UnsupportedError(f"{self.client.device_name} has no {unit} {dtype} arithmetic")
 
-    def _once(self, probe: str, facts: dict[str, Any], measured: Callable[[], ProbeResult]) -> ProbeResult:
-        key = probe_key(probe, facts)
+    def get(self, request: Request) -> ProbeResult:
+        """The result of a request: known, stored, or measured now."""
+        key = request.key
         with self._lock:
             known = self._known.get(key)
             if known is not None:
                 return known
             stored = self._stored(key)
             if stored is None or self.fresh:
-                self.progress(_describe(probe, facts))
-                result = self._measured(facts, measured)
+                self.progress(_describe(request), self._left_s(request))
+                result = self._measured(request)
                 self.store.save(self.client.device_id, VERSION, key, result.to_stored())
                 previous = None if stored is None else stored.value
                 stored = replace(result, previous=previous)
             self._known[key] = stored
             return stored
+
+    def _left_s(self, request: Request) -> float:
+        """By how long the probes so far took, against how long they take on an idle machine."""
+        slowness = self.wall_s / self._idle_s if self._idle_s else 1.0
+        return slowness * sum({request.key: request.takes_s, **self._due}.values())
 
     def _stored(self, key: str) -> ProbeResult | None:
         data = self.store.load(self.client.device_id, VERSION, key)
@@ -177,13 +230,17 @@ class Prober:
         except (KeyError, TypeError, ValueError, MeasurementError):
             return None  # not a result of ours: measured anew
 
-    def _measured(self, facts: dict[str, Any], measured: Callable[[], ProbeResult]) -> ProbeResult:
-        began, before = perf_counter(), self.client.counters.snapshot()
-        result = measured()
-        wall_s = perf_counter() - began
+    def _measured(self, request: Request) -> ProbeResult:
+        watch, before = Stopwatch(), self.client.counters.snapshot()
+        try:
+            result = request.measured()
+        finally:
+            self._due.pop(request.key, None)
+        wall_s = watch.worked_s
         self.wall_s += wall_s
+        self._idle_s += request.takes_s
         launches = self.client.counters.since(before).total
-        return replace(result, facts=facts, launches=launches, wall_s=wall_s, at=now())
+        return replace(result, facts=request.facts, launches=launches, wall_s=wall_s, at=now())
 
 
 def _bound_facts(size: int) -> dict[str, Any]:
@@ -200,11 +257,13 @@ def _adds_in(dtype: str) -> str:
     return "f32" if dtype in ("f16", "bf16") else dtype
 
 
-def _describe(probe: str, facts: dict[str, Any]) -> str:
+def _describe(request: Request) -> str:
     from .plot_text import size
 
-    words = (size(value) if name == "working_set_bytes" else str(value) for name, value in facts.items())
-    return " ".join([probe, *words])
+    words = (
+        size(value) if name == "working_set_bytes" else str(value) for name, value in request.facts.items()
+    )
+    return " ".join([request.probe, *words])
 
 
 def known_name(name: str, allowed: tuple[str, ...], what: str) -> str:

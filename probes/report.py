@@ -11,8 +11,8 @@ from typing import Any
 from rooftune.device.client import Client
 from rooftune.errors import BuildError, MeasurementError, UnsupportedError, UsageError, WorkError
 
-from .bandwidth import ACCESSES, sweep_sets
-from .prober import DTYPES, Prober, available_bytes, known_name
+from .bandwidth import ACCESSES
+from .prober import DTYPES, Prober, Progress, Request, known_name
 from .result import ProbeResult, ProbeStore
 
 BUSY_SPREAD = 0.25
@@ -39,7 +39,7 @@ class ProbeReport:
 def probe_device(
     client: Client, store: ProbeStore | None, what: str = "all", *, dtype: str | None = None,
     access: str | None = None, working_set_bytes: int | None = None, cold_reads: bool = False,
-    sweep: bool = False, fresh: bool = False, progress: Callable[[str], object] | None = None,
+    sweep: bool = False, fresh: bool = False, progress: Progress | None = None,
 ) -> ProbeReport:
     """The probes asked for: all element types and accesses, or the ones given.
 
@@ -48,18 +48,19 @@ def probe_device(
     check_request(what, dtype, access, working_set_bytes, cold_reads, sweep)
     prober = Prober(client, store, fresh=fresh, progress=progress)
     report = ProbeReport(client.device_id)
-    asked = []
+    asked: list[Asked] = []
     if what in ("launch-overhead", "all"):
-        asked.append(("launch-overhead", prober.launch))
+        asked.append((prober.launch_request(), prober.launch))
     if what in ("compute", "all"):
         asked += _computes(prober, dtype)
     if what in ("bandwidth", "all"):
         asked += _bandwidths(prober, access, working_set_bytes, cold_reads, sweep)
-    for name, measure in asked:
+    prober.expect(request for request, _ in asked)
+    for request, measure in asked:
         try:
             report.results.append(measure())
         except (MeasurementError, BuildError, UnsupportedError) as error:
-            report.errors.append({"probe": name, "error": str(error)})
+            report.errors.append({"probe": request.probe, "error": str(error)})
     return report
 
 
@@ -79,31 +80,39 @@ def check_request(
         raise UsageError("a sweep goes over all working sets, hot", hint="Leave out the other options.")
 
 
-Asked = tuple[str, Callable[[], ProbeResult]]
+Asked = tuple[Request, Callable[[], ProbeResult]]
 
 
 def _computes(prober: Prober, dtype: str | None) -> list[Asked]:
     units = [(name, unit) for name, unit in prober.units() if dtype in (None, name)]
     if not units:
         raise WorkError(f"{prober.client.device_name} has no {dtype} arithmetic", hint="See `tune devices`.")
-    return [("compute", partial(prober.compute, name, unit)) for name, unit in units]
+    return [
+        (prober.compute_request(name, unit), partial(prober.compute, name, unit)) for name, unit in units
+    ]
 
 
 def _bandwidths(
     prober: Prober, access: str | None, set_bytes: int | None, cold_reads: bool, sweep: bool
 ) -> Iterator[Asked]:
+    for request in _bandwidth_requests(prober, access, set_bytes, cold_reads, sweep):
+        yield request, partial(prober.get, request)
+
+
+def _bandwidth_requests(
+    prober: Prober, access: str | None, set_bytes: int | None, cold_reads: bool, sweep: bool
+) -> Iterator[Request]:
     if sweep:
-        for size in sweep_sets(prober.client.profile, available_bytes()):
-            yield "bandwidth", partial(prober.bandwidth, access or "read", size, "sweep")
+        yield from prober.sweep_requests(access or "read")
         return
     if cold_reads:
-        yield "bandwidth", partial(prober.bandwidth, access or "read", set_bytes, "cold")
+        yield prober.bandwidth_request(access or "read", set_bytes, "cold")
         return
     for name in ACCESSES if access is None else (access,):
-        yield "bandwidth", partial(prober.bandwidth, name, set_bytes, "hot")
+        yield prober.bandwidth_request(name, set_bytes, "hot")
     if prober.fresh and access is None and set_bytes is None:  # what bounds decisions is measured again too
         for size in prober.bounding_sets():
-            yield "bandwidth", partial(prober.bandwidth, "fastest", size, "hot")
+            yield prober.bandwidth_request("fastest", size, "hot")
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)

@@ -106,6 +106,8 @@ def build_roofline(
     level just because writing or copying was faster than reading.
     """
     decided = list(decisions)
+    computes = [prober.compute_request(dtype, unit) for dtype, unit in prober.units()]
+    prober.expect([*computes, *prober.sweep_requests(sweep_access)])
     roofs = alike([(name_of(found), found.value) for found in _computes(prober)])
     samples = [
         (int(found.facts["working_set_bytes"]), found.value) for found in prober.sweep(sweep_access)

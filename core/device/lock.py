@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..waiting import DEVICE, THREAD, waiting
 from .places import shared_lock_folder
 
 try:
@@ -33,7 +34,7 @@ class DeviceLock:
 
     @contextmanager
     def held(self, *, shared: bool = False) -> Iterator[None]:
-        with self._thread:
+        with self._turn():
             if self._depth == 0:
                 self._acquire(shared)
             self._depth += 1
@@ -44,12 +45,28 @@ class DeviceLock:
                 if self._depth == 0:
                     self._release()
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """This thread's turn among those of the process."""
+        if not self._thread.acquire(blocking=False):
+            with waiting(THREAD):
+                self._thread.acquire()
+        try:
+            yield
+        finally:
+            self._thread.release()
+
     def _acquire(self, shared: bool) -> None:
         if fcntl is None:
             return
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(self._file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with waiting(DEVICE):
+                    fcntl.flock(self._file, how)
         except BaseException:
             self._release()
             raise

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import IO, Any
 
+from ..waiting import DEVICE, waiting
 from .trial import Outcome
 
 START_TIMEOUT_S = 60.0
@@ -39,26 +40,43 @@ _BOOT = "import sys; sys.path[:] = sys.argv[1:]; from rooftune.proof.worker impo
 
 @dataclass
 class Ticket:
-    """A job handed in; `wait()` gives its outcome. `crashed`: a worker died of it, perhaps blamelessly."""
+    """A job handed in; `wait()` gives its outcome. `crashed`: a worker died of it, perhaps blamelessly.
+
+    While its worker is `held_up`, because somebody measures on the device, those who wait for it count as
+    waiting for the device too.
+    """
 
     job: dict[str, Any]
     outcome: Outcome | None = None
     crashed: bool = False
-    _done: threading.Event = field(default_factory=threading.Event)
+    held_up: bool = False
+    _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def wait(self) -> Outcome:
-        self._done.wait()
+        with self._changed:
+            while not self.done:
+                if self.held_up:
+                    with waiting(DEVICE):
+                        self._changed.wait_for(lambda: self.done or not self.held_up)
+                else:
+                    self._changed.wait_for(lambda: self.done or self.held_up)
         assert self.outcome is not None
         return self.outcome
 
     def resolve(self, outcome: Outcome) -> None:
-        if not self._done.is_set():
-            self.outcome = outcome
-            self._done.set()
+        with self._changed:
+            if self.outcome is None:
+                self.outcome = outcome
+            self._changed.notify_all()
+
+    def hold_up(self, held_up: bool) -> None:
+        with self._changed:
+            self.held_up = held_up
+            self._changed.notify_all()
 
     @property
     def done(self) -> bool:
-        return self._done.is_set()
+        return self.outcome is not None
 
 
 @dataclass
@@ -345,6 +363,8 @@ class Pool:
             self._give_up(message["unavailable"])
         elif "phase" in message:
             worker.phase, worker.case = message["phase"], message["case"]
+            if worker.ticket is not None:
+                worker.ticket.hold_up(worker.phase == "wait")
         elif "done" in message:
             worker.served += 1
             self.usage.launches += message["launches"]
@@ -365,6 +385,7 @@ class Pool:
         elif worker.ticket is not None and worker.served and not worker.ticket.crashed:
             # It may have died of what an earlier candidate left behind: once more.
             worker.ticket.crashed = True
+            worker.ticket.hold_up(False)
             self._waiting.appendleft(worker.ticket)
             self._wanted = min(self.size, self._wanted + 1)
         else:

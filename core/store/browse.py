@@ -16,6 +16,7 @@ from typing import Any
 from ..config import Config
 from ..errors import UsageError
 from ..tuning.decision import Decision
+from ..waiting import STORE
 from . import locks
 from .connections import connect, lock_file
 from .database import BUSY_S, Database
@@ -263,7 +264,7 @@ def find_environment(config: Config, name: str, cwd: Path | None = None) -> Path
 
 def remove_environment(path: Path) -> Path:
     """Delete an environment's file (see find_environment) with all that SQLite keeps beside it."""
-    with locks.acquire(lock_file(path), "open", BUSY_S):
+    with locks.acquire(lock_file(path), "open", BUSY_S, STORE):
         try:
             path.unlink()
             for suffix in ("-wal", "-shm", "-journal"):

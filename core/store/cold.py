@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..tuning.place import Place
+from .entry import Entry
 from .stores import DecisionStore, ProbeStore
 
 
@@ -37,16 +38,30 @@ class ColdDecisions:
 
 
 class ColdProbes:
-    """A probe store that answers only with what this run measured."""
+    """A probe store that answers only with what this run measured, and at its end drops all that is older."""
 
     def __init__(self, store: ProbeStore) -> None:
         self._store = store
         self._fresh: set[tuple[str, int, str]] = set()
+        self._old: dict[tuple[str, int], list[Entry]] = {}
 
     def load(self, device_id: str, probe_version: int, probe_key: str) -> dict[str, Any] | None:
+        self._note_old(device_id, probe_version)
         place = (device_id, probe_version, probe_key)
         return self._store.load(*place) if place in self._fresh else None
 
     def save(self, device_id: str, probe_version: int, probe_key: str, result: Mapping[str, Any]) -> None:
+        self._note_old(device_id, probe_version)
         self._fresh.add((device_id, probe_version, probe_key))
         self._store.save(device_id, probe_version, probe_key, result)
+
+    def _note_old(self, device_id: str, probe_version: int) -> None:
+        if (device_id, probe_version) not in self._old:
+            self._old[device_id, probe_version] = self._store.entries(device_id, probe_version)
+
+    def drop_old(self) -> None:
+        """Forgets what was stored of the measured devices before; what was written since stays."""
+        measured = {place[:2] for place in self._fresh}
+        for device, entries in self._old.items():
+            if device in measured:
+                self._store.drop(entries)

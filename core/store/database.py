@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..folders import absolute
+from ..waiting import STORE
 from . import locks, sql
 from .connections import connect, connect_read_only, identity_of, is_damage, lock_file, size_bytes
 from .entry import Entry, now_text
@@ -203,11 +204,11 @@ class Database:
         found = [] if lines == ["ok"] else lines
         return found + [f"entry {entry.id} is damaged" for entry, sound in self.scan() if not sound]
 
-    def lock(self, name: str, wait_s: float) -> locks.Lock:
+    def lock(self, name: str, wait_s: float, holder: str) -> locks.Lock:
         """A lock between processes that use this file (see locks.acquire); always had without a file."""
         if self.path is None or not self.writable:
             return locks.Lock(None, owned=True)
-        return locks.acquire(lock_file(self.path), name, wait_s)
+        return locks.acquire(lock_file(self.path), name, wait_s, holder)
 
     def close(self) -> None:
         """Let go of the file. Using the database again opens it again."""
@@ -287,7 +288,7 @@ class Database:
             self._carry_over(salvage(path))
             return False
         self._disconnect()
-        with locks.acquire(lock_file(path), "open", self._busy_s):
+        with locks.acquire(lock_file(path), "open", self._busy_s, STORE):
             return self._open_ours(path, thorough=True)
 
     def _replace_damaged(self, path: Path, error: Exception) -> bool:
@@ -389,7 +390,7 @@ class Database:
         except (OSError, ValueError) as error:
             self._give_up(f"{path.parent} cannot be made ({getattr(error, 'strerror', None) or error})")
             return
-        with locks.acquire(lock_file(path), "open", self._busy_s):
+        with locks.acquire(lock_file(path), "open", self._busy_s, STORE):
             self._open_ours(path)
 
     def _ours_or_substitute(self, path: Path) -> Path | None:

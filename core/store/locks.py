@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from ..waiting import waiting
 from .entry import sha256
 
 try:
@@ -68,20 +69,26 @@ class Lock:
         self.release()
 
 
-def acquire(path: Path, name: str, wait_s: float) -> Lock:
+def acquire(path: Path, name: str, wait_s: float, holder: str) -> Lock:
     """The lock called `name` of the lock file at `path`, waited for at most `wait_s` seconds.
 
     `owned` is False only when somebody else held it all that time; where locks cannot be had it is True.
+    `holder` says in words who that may be.
     """
     byte = int(sha256(name)[:14], 16)
-    deadline = time.monotonic() + wait_s
-    while True:
-        place = _try(path, byte)
-        if place is not None:
-            return Lock(place or None, owned=True)
-        if time.monotonic() >= deadline:
-            return Lock(None, owned=False)
+    place = _try(path, byte)
+    if place is None and wait_s > 0:
+        with waiting(holder):
+            place = _try_until(time.monotonic() + wait_s, path, byte)
+    return Lock(None, owned=False) if place is None else Lock(place or None, owned=True)
+
+
+def _try_until(deadline: float, path: Path, byte: int) -> tuple[int, int] | tuple[()] | None:
+    place = None
+    while place is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+        place = _try(path, byte)
+    return place
 
 
 def _try(path: Path, byte: int) -> tuple[int, int] | tuple[()] | None:

@@ -9,13 +9,14 @@ records/v1/autotune | compilation | sessions            what happened, for peopl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..config import Config
 from ..tuning.place import Place
+from ..waiting import KEY
 from .database import Database
 from .entry import IMPORTED, LOCAL, Entry, namespace, to_text
 from .environment import locate
@@ -137,10 +138,10 @@ class DecisionStore:
         `began_at_row_version` comes back in the claim.
         """
         name = to_text(["decision", *place])
-        lock = self._database.lock(name, min(wait_s, SILENT_WAIT_S))
+        lock = self._database.lock(name, min(wait_s, SILENT_WAIT_S), KEY)
         if not lock.owned and wait_s > SILENT_WAIT_S:
             self._database.say(f"another process is tuning a key of this run; waiting {wait_s:.0f} s at most")
-            lock = self._database.lock(name, wait_s - SILENT_WAIT_S)
+            lock = self._database.lock(name, wait_s - SILENT_WAIT_S, KEY)
         changed = self.row_version(place) != began_at_row_version
         return Claim(lock.owned, self.load(place) if changed else None, lock)
 
@@ -160,9 +161,13 @@ class ProbeStore:
         place = probes_namespace(device_id, probe_version)
         self._database.put(Entry(place, to_text(probe_key), "", to_text(dict(result))))
 
-    def forget(self, device_id: str, probe_version: int) -> int:
-        """Remove all results of a device; says how many there were."""
-        return self._database.delete(self._database.find(probes_namespace(device_id, probe_version)))
+    def entries(self, device_id: str, probe_version: int) -> list[Entry]:
+        """All results of a device, as they are stored now."""
+        return self._database.find(probes_namespace(device_id, probe_version))
+
+    def drop(self, entries: Sequence[Entry]) -> int:
+        """Remove results, unless they were written anew since; says how many there were."""
+        return self._database.delete(entries)
 
 
 class ProofStore:

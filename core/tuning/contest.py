@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
+from ..waiting import Stopwatch
 from .bounds import CLOCK_NOISE, Bounds
 from .context import TuningClient, TuningContext, Verdict
 from .decision import Check, Decision, Evidence, OutcomeKind, Timings, utc_now
@@ -52,13 +52,14 @@ def tune_key(
     key: Any,
     inputs: Any,
     reuse: Reuse,
+    watch: Stopwatch | None = None,
 ) -> Decision:
-    """Measures what must be measured for this key and decides.
+    """Measures what must be measured for this key and decides. `watch` was started with the call.
 
     Raises WorkError when no candidate ran, OutOfMemoryError when memory was the reason, and
     FaultWhileTuning when a candidate lost the device.
     """
-    contest = Contest(client, context, tuner, tunables, key, inputs)
+    contest = Contest(client, context, tuner, tunables, key, inputs, watch or Stopwatch())
     if reuse.leader is None:
         contest.prove_ahead()
     contest.probe()
@@ -84,6 +85,7 @@ class Contest:
     tunables: TunableSet
     key: Any
     inputs: Any
+    watch: Stopwatch = field(default_factory=Stopwatch)
     measuring_inputs: Any = None
     bounds: Bounds | None = None
     limit_s: float | None = None
@@ -417,7 +419,7 @@ class Contest:
             tie_break=self.tie_break,
             events=tuple(self.events),
             checks=tuple(self.checks[i] for i in sorted(self.checks)),
-            timings=Timings(**self.spent_s),
+            timings=Timings(**self.spent_s, wait_s=self.watch.waited_s),
             bad=bad,
         )
 
@@ -433,11 +435,11 @@ class Contest:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        watch = Stopwatch()
         try:
             yield
         finally:
-            self.spend(name, time.perf_counter() - start)
+            self.spend(name, watch.worked_s)
 
     def spend(self, name: str, seconds: float) -> None:
         self.spent_s[name] = self.spent_s.get(name, 0.0) + seconds

@@ -183,8 +183,9 @@ class TuningContext:
 
     `sinks` get each new decision's record, `warn` a sentence for the user, `progress` (phase, done,
     total), with phase "probe", or "prove", "compile" and "measure" (which count candidates that have had
-    their first sample); none of them is called while samples are taken. `measure=False` refuses to tune: a
-    key without a decision then raises WorkError.
+    their first sample); around a tuning also "operands" and "call". None of them is called while samples
+    are taken. `measure=False` refuses to tune: a key without a decision then raises WorkError, which names
+    `forbidden_by` as what to leave out.
     """
 
     level: Level = Level.BALANCED
@@ -192,6 +193,7 @@ class TuningContext:
     short_circuit: bool = True
     environment: str = "default"
     measure: bool = True
+    forbidden_by: str = "measure=False"
     store: DecisionStore = field(default_factory=NoStore)
     prover: Prover = field(default_factory=NoProver)
     sinks: Sequence[Callable[[dict[str, Any]], object]] = ()

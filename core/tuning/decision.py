@@ -75,12 +75,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Timings:
-    """Where the time of a tuning went, in seconds of wall clock."""
+    """Where the time of a tuning went, in seconds of wall clock; waiting for others is in `wait_s` alone."""
 
     probe_s: float = 0.0
     prove_s: float = 0.0
     compile_s: float = 0.0
     measure_s: float = 0.0
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)

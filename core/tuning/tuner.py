@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..errors import DeviceFaultError, OutOfMemoryError, UnsupportedError, UsageError, WorkError
+from ..waiting import Stopwatch
 from .contest import single_decision, tune_key
 from .context import TuningClient, TuningContext, default_context
 from .decision import Decision
@@ -47,6 +48,7 @@ class Call(NamedTuple):
     key: Any
     inputs: Any
     slot: Slot
+    watch: Stopwatch
 
 
 class LocalTuner:
@@ -181,11 +183,13 @@ class LocalTuner:
         if not context.measure:
             raise WorkError(
                 f"no decision for this key can be used ({note or 'it is new'})",
-                hint="Measuring is not allowed here: tune it first, without that restriction.",
+                hint=f"{context.forbidden_by} forbids measuring: tune it once without that.",
             )
         reuse = reuse_from(self._previous(call), call.tunables, self._broken(call))
         try:
-            decision = tune_key(call.client, context, self.name, call.tunables, call.key, call.inputs, reuse)
+            decision = tune_key(
+                call.client, context, self.name, call.tunables, call.key, call.inputs, reuse, call.watch
+            )
         except FaultWhileTuning as fault:
             context.store.save(place, fault.decision.to_json(), began_at_row_version=began_at)
             raise
@@ -292,7 +296,7 @@ class LocalTuner:
             tunables.fingerprint,
             key_text(key),
         )
-        return Call(client, tunables, key, inputs, slot)
+        return Call(client, tunables, key, inputs, slot, Stopwatch())
 
     def _place(self, call: Call) -> Place:
         slot = call.slot

@@ -36,7 +36,7 @@ def main() -> int:
     given = options.parse_args()
 
     client = Client(given.device)
-    prober = Prober(client, progress=lambda what: print(f"  measuring {what}", file=sys.stderr))
+    prober = Prober(client, progress=lambda what, left_s: print(f"  measuring {what}", file=sys.stderr))
     print(f"device: {client.device_id}\nat: {time.strftime('%Y-%m-%d %H:%M:%S')}")
     print(f"command: {' '.join(sys.argv)}\n")
     peers = list(libraries(client))

@@ -7,9 +7,12 @@ import json
 import math
 import re
 import sys
+import time
 
 import pytest
 from rooftune.cli import render
+from rooftune.tuning.decision import Timings
+from rooftune.waiting import DEVICE, waiting
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_json_has_its_schema_first_and_null_for_what_json_lacks(capsys):
 
 
 def test_a_table_keeps_its_rows_whole_in_a_pipe(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("COLUMNS", raising=False)
     long = "x" * 200
     render.print_table(["name", "time"], [[long, "1"], ["[b]", None]], right=["time"])
     lines = capsys.readouterr().out.splitlines()
@@ -71,6 +74,45 @@ def test_the_status_line_is_silent_where_stderr_is_no_terminal(capsys):
     with render.status_line() as status:
         status.progress("measuring", 0, 3)
     assert capsys.readouterr().err == ""
+
+
+def test_a_pipe_is_as_wide_as_columns_says(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    render.print_folded(["many short words one after another " * 3])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
+
+
+def status_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    return render.status_line("opening the device")
+
+
+def test_the_status_line_counts_the_seconds_of_waiting_and_puts_back_what_it_said(monkeypatch):
+    with status_on_a_terminal(monkeypatch), waiting(DEVICE):
+        time.sleep(1.3)
+    said = sys.stderr.getvalue().replace("\r\x1b[K", "\n").splitlines()
+    text = "waiting for another process that measures on this device, 1 s"
+    assert said == ["", "opening the device", text, "opening the device"]
+    assert len(text) < 80
+
+
+def test_short_waits_are_not_worth_a_word(monkeypatch):
+    with status_on_a_terminal(monkeypatch), waiting(DEVICE):
+        pass
+    assert "waiting" not in sys.stderr.getvalue()
+
+
+def test_a_probe_is_named_with_the_time_left(monkeypatch):
+    with status_on_a_terminal(monkeypatch) as status:
+        status.probing("compute f32 plain", 2.4)
+    assert "probing compute f32 plain, about 2 s left" in sys.stderr.getvalue()
+
+
+def test_time_spent_names_waiting_only_where_there_was_any():
+    assert render.spent(Timings(1.0, 0.0, 0.0, 0.5)).endswith("compile 0ns, measure 500.000ms")
+    assert render.spent(Timings(wait_s=2.0)).endswith("measure 0ns, wait 2.000s")
 
 
 def test_the_status_line_says_the_time_left_and_goes_away(monkeypatch):

@@ -18,7 +18,7 @@ from rooftune.probes import bandwidth, compute
 from rooftune.probes.launch import LaunchMethod
 from rooftune.probes.method import Method
 from rooftune.probes.peaks import peaks_for
-from rooftune.probes.prober import Prober
+from rooftune.probes.prober import Prober, Request
 from rooftune.probes.result import VERSION, MemoryStore, ProbeResult, probe_key
 
 SHORT = Method(sample_s=1e-3, settle_s=0.0, settle_at_most_s=0.02, best_s=0.0, busy_s=0.0)
@@ -167,8 +167,8 @@ def test_peaks_of_a_product(client: Client) -> None:
 class Broken(Prober):
     """Every probe gives a value that cannot be right."""
 
-    def _once(self, probe: str, *_: Any) -> ProbeResult:
-        raise MeasurementError(f"{probe} cannot be right")
+    def get(self, request: Request) -> ProbeResult:
+        raise MeasurementError(f"{request.probe} cannot be right")
 
 
 def test_a_peak_that_cannot_be_measured_bounds_nothing_and_says_why() -> None:
@@ -296,3 +296,26 @@ def test_a_result_survives_being_stored(facts: dict[str, Any], value: float, spr
     back = ProbeResult.from_stored(result.to_stored())
     assert back.cached
     assert (back.facts, back.value, back.spread, back.extra) == (facts, value, spread, {"variant": "v"})
+
+
+def test_each_probe_is_announced_with_the_time_left_for_all_that_are_due(client: Client) -> None:
+    told: list[tuple[str, float]] = []
+    store = MemoryStore()
+    prober = short_prober(client, store)
+    prober.launch()
+    prober = Prober(client, store, method=SHORT, progress=lambda *what: told.append(what))
+    peaks_for(client, store, "f32", "full", 1 << 16, prober=prober)
+    assert [what.split()[0] for what, _ in told][-2:] == ["compute", "bandwidth"]
+    left = [seconds for _, seconds in told]
+    assert left[0] == pytest.approx(SHORT.typical_s * len(told))
+    assert all(seconds > 0 for seconds in left)
+
+
+def test_a_sweep_on_a_cpu_is_the_same_however_much_memory_is_free() -> None:
+    # one machine's runtime reports one memory today and another tomorrow
+    seen = [
+        DeviceProfile("cpu", kind="cpu", memory_bytes=size << 30, cache_bytes=32 << 20) for size in (3, 6)
+    ]
+    sweeps = {tuple(bandwidth.sweep_sets(p, free << 30)) for p in seen for free in (1, 2, 5, 40)}
+    (sizes,) = sweeps
+    assert sizes[-1] == bandwidth.memory_set(seen[0]) > 2 * seen[0].cache_bytes

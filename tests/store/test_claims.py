@@ -97,7 +97,7 @@ def test_what_was_decided_while_waiting_comes_with_the_claim(tmp_path: Path) -> 
 
 
 def test_where_locks_cannot_be_had_the_work_goes_on(tmp_path: Path) -> None:
-    with locks.acquire(tmp_path / "no folder" / "lock", "name", 0.0) as lock:
+    with locks.acquire(tmp_path / "no folder" / "lock", "name", 0.0, "somebody") as lock:
         assert lock.owned
 
 

@@ -79,8 +79,11 @@ def test_probe_results_and_proofs(store: Store) -> None:
     assert store.probes.load("device", 2, key) is None
     store.proofs.save("device", ["digest", "f32"], {"passed": True})
     assert store.proofs.load("device", ["digest", "f32"]) == {"passed": True}
-    assert store.probes.forget("device", 1) == 1
+    old = store.probes.entries("device", 1)
+    store.probes.save("device", 1, "another", {"value": 3.5})
+    assert store.probes.drop(old) == 1
     assert store.probes.load("device", 1, key) is None
+    assert store.probes.load("device", 1, "another") == {"value": 3.5}
 
 
 def test_records_come_back_in_order(store: Store) -> None:

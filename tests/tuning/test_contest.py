@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from rooftune.tuning.level import Level
 from rooftune.tuning.samples import BenchSettings
 from rooftune.tuning.tunable import Tunable, TunableSet, TuneGroup
 from rooftune.tuning.tuner import LocalTuner
+from rooftune.waiting import waiting
 
 from .fakes import FakeClient
 from .scene import MS, Scene, outcomes
@@ -354,6 +356,30 @@ def test_candidates_are_compiled_while_the_device_is_free() -> None:
     decision = scene.decide()
     assert prepared == [1, 1]
     assert decision.timings.compile_s > 0
+
+
+def test_waiting_for_others_is_a_part_of_its_own_in_the_time_spent() -> None:
+    scene = Scene()
+
+    def slow_bounds(key: object, inputs: object) -> None:
+        with waiting("another process"):
+            time.sleep(0.05)
+
+    scene.add("a", 1 * MS, prepare=lambda inputs: None)
+    scene.add("b", 2 * MS, prepare=lambda inputs: None)
+    scene.tunables.with_bounds(slow_bounds)
+    timings = scene.decide().timings
+    assert timings.wait_s >= 0.05
+    assert timings.probe_s < timings.wait_s
+
+
+def test_a_refusal_to_measure_names_what_forbids_it() -> None:
+    scene = Scene(measure=False, forbidden_by="--warm")
+    scene.add("a", 1 * MS)
+    scene.add("b", 2 * MS)
+    with pytest.raises(WorkError) as refused:
+        scene.decide()
+    assert "--warm forbids measuring" in refused.value.hint
 
 
 def test_a_candidate_whose_floor_is_above_the_leader_is_skipped_and_recorded() -> None:
