@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -48,7 +49,24 @@ def load(name: str) -> Any:
         nested.info.cls = Group
     command = typer.main.get_command(nested)
     command.name = name
+    _name_arguments_only(command)
     return command
+
+
+def _name_arguments_only(command: Any) -> None:
+    """Help shows arguments as manuals do, SHAPE... or [SHAPE]..., without the Python types typer adds."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: ""
+            parameter.get_usage_pieces = partial(_usage, parameter)
+    for nested in getattr(command, "commands", {}).values():
+        _name_arguments_only(nested)
+
+
+def _usage(argument: Any, ctx: Any) -> list[str]:
+    name = argument.metavar or argument.name.upper()
+    name = name if argument.required else f"[{name}]"
+    return [name if argument.nargs == 1 else f"{name}..."]
 
 
 class Group(TyperGroup):

@@ -63,8 +63,10 @@ def _lines(found: KeyComparison) -> Iterator[str]:
 
 
 def _differences(pair: KeyPair) -> str:
+    from rooftune.matmul.key import short_name
+
     return "".join(
-        f"{',' if position else ' '} {name} {_value(a)} / {_value(b)}"
+        f"{',' if position else ' '} {short_name(name)} {_value(a)} / {_value(b)}"
         for position, (name, (a, b)) in enumerate(pair.fields.items())
     )
 

@@ -67,10 +67,14 @@ def _lines(found: Verified) -> Iterator[str]:
     right = {True: "right", False: "WRONG", None: "not proven"}[found.proof.passed if found.proof else None]
     parts = [f"{found.shape}  {found.decision.name}: {right}"]
     if found.median_s is not None:
-        drift = f" ({found.drift:+.1f} %)" if found.drift is not None else ""
+        drift = f" ({_drift(found.drift)})" if found.drift is not None else ""
         parts.append(f"{format_seconds(found.median_s)}{drift}")
     if found.runner_up is not None:
         parts.append(f"runner-up {found.runner_up} {format_seconds(found.runner_up_s)}")
     yield ", ".join(parts)
     for remark in filter(None, (found.problem, found.note)):
         yield f"    {remark}"
+
+
+def _drift(percent: float) -> str:
+    return f"{abs(percent):.1f} % {'slower' if percent > 0 else 'faster'} than when it was tuned"

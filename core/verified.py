@@ -36,7 +36,8 @@ LEAST_WINDOW_S = 100e-6
 class Verified:
     """One decision looked at again. Times in seconds; `drift` is the change of the winner's time, in percent.
 
-    `problem` is what is wrong with the decision, empty if nothing is; `note` is what could not be looked at.
+    `problem` is what is wrong with the decision, empty if nothing is; `note` is what could not be looked at,
+    or looks wrong and is not.
     """
 
     shape: str
@@ -213,11 +214,7 @@ def _measured(
     rival = rivals[0].name
     differences = [mine - other for mine, other in zip(*times, strict=True)]
     comparison = paired_verdict(differences, decision.name, rival, first_wins_even=True)
-    faster = comparison.winner == rival and comparison.confidence >= SURE
-    problem = ""
-    if faster and comparison.difference_s > MARGIN * median_s:
-        share = comparison.difference_s / median_s
-        problem = f"{rival} is faster by {share:.0%} (confidence {comparison.confidence:.2f})"
+    problem, note = _judged(comparison, rival, median_s, median(times[1]))
     return replace(
         verified,
         median_s=median_s,
@@ -225,7 +222,21 @@ def _measured(
         runner_up_s=median(times[1]),
         comparison=comparison,
         problem=problem,
+        note=note,
     )
+
+
+def _judged(comparison: TieBreak, rival: str, median_s: float, rival_s: float) -> tuple[str, str]:
+    """The problem, or the note, that a runner-up deserves which is faster or looks so; else both empty."""
+    if comparison.winner != rival:
+        looks = f"{rival} has the smaller median, but not pair by pair: within noise"
+        return "", looks if rival_s < median_s else ""
+    share, sure = comparison.difference_s / median_s, f"confidence {comparison.confidence:.2f}"
+    if comparison.confidence < SURE:
+        return "", f"{rival} looks faster by {share:.1%}: within noise ({sure})"
+    if share <= MARGIN:
+        return "", f"{rival} is faster by {share:.1%} ({sure}): less than the {MARGIN:.0%} that count"
+    return f"{rival} is faster by {share:.0%} ({sure})", ""
 
 
 def _paired(

@@ -155,7 +155,10 @@ class MatmulAutotuneKey:
         )
 
     def short(self) -> str:
-        """One line for people: what is usual (one f32 product, contiguous lhs) is left unsaid."""
+        """One line for people: what is usual (one f32 product, contiguous lhs) is left unsaid.
+
+        Fields go by the names of `short_name`.
+        """
         d, a = self.definition, self.analysis
         unusual = [
             ("batch", d.batch, 1),
@@ -181,6 +184,11 @@ class MatmulAutotuneKey:
             for field, value in mine[part].items()
             if value != theirs[part][field]
         }
+
+
+def short_name(field: str) -> str:
+    """A key's field as people see it: `lhs_stride` for lhs_stride_factor."""
+    return field.removesuffix("_factor").removesuffix("_global").removeprefix("matrix_")
 
 
 def layout_of(strides: Sequence[int]) -> Layout:

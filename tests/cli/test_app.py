@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,7 @@ def test_every_command_and_option_has_help(path, command, capsys):
     code, out, _ = run(capsys, *path.split(), "--help")
     assert code == 0
     assert out.startswith(f"Usage: tune {path}")
+    assert not re.search(r"<\w+|\{\w+|list\[", out)
 
 
 def test_no_command_at_all_shows_the_help_and_is_bad_usage(capsys):

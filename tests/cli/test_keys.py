@@ -43,7 +43,7 @@ def test_for_people(tune):
         "layout_rhs=Contiguous scale=Medium kind=General"
     )
     assert "key(768) == key(1024): true" in lines
-    assert "key(1000) == key(1024): false  lhs_stride_factor 5 / 10, rhs_stride_factor 5 / 10" in lines
+    assert "key(1000) == key(1024): false  lhs_stride 5 / 10, rhs_stride 5 / 10" in lines
     assert len(lines) == 7 + 7
 
 
@@ -106,3 +106,11 @@ def test_a_start_needs_typer_and_rich_alone():
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode == 0
     assert ran.stdout.startswith("512 ")
+
+
+def test_a_field_has_one_name_in_all_lines(tune):
+    out = tune("keys", "1000", "1024", "1024T", "1024t", "--precision", "full").out
+    shown = {word.partition("=")[0] for line in out.splitlines() if " -> " in line for word in line.split()}
+    for line in out.splitlines():
+        _, _, fields = line.partition("false  ")
+        assert {field.split()[0] for field in fields.split(", ") if field} <= shown, line

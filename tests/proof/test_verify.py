@@ -19,8 +19,9 @@ from rooftune.proof.subject import MatmulProof
 from rooftune.session import TUNER, Session
 from rooftune.shapes_run import tune_shapes
 from rooftune.tuning.place import Place
+from rooftune.tuning.ties import TieBreak
 from rooftune.tuning.tunable import key_text
-from rooftune.verified import verify
+from rooftune.verified import _judged, verify
 
 SHAPE = Shape.parse("160")
 
@@ -134,3 +135,22 @@ def test_the_command_says_it_in_words_and_in_json(session):
     schema = load_schema("verify")
     del schema["properties"]["decisions"]["items"]["properties"]["key"]["$ref"]
     jsonschema.validate(report, schema)
+
+
+@pytest.mark.parametrize(
+    ("winner", "difference_s", "confidence", "problem", "note"),
+    [
+        ("mine", 1.0, 1.0, "", ""),
+        ("rival", 0.2, 0.75, "", "rival looks faster by 20.0%: within noise (confidence 0.75)"),
+        ("rival", 0.02, 0.99, "", "rival is faster by 2.0% (confidence 0.99): less than the 3% that count"),
+        ("rival", 0.2, 0.99, "rival is faster by 20% (confidence 0.99)", ""),
+    ],
+)
+def test_a_runner_up_that_is_or_looks_faster_is_remarked_on(winner, difference_s, confidence, problem, note):
+    comparison = TieBreak(winner, "the other", 10, difference_s, confidence)
+    assert _judged(comparison, "rival", 1.0, 1.5) == (problem, note)
+
+
+def test_a_smaller_median_alone_is_noise():
+    problem, note = _judged(TieBreak("mine", "rival", 10, 0.1, 0.5), "rival", 1.0, 0.9)
+    assert not problem and "within noise" in note
