@@ -311,7 +311,7 @@ def confirmed(question: str, yes: bool, as_json: bool) -> bool:
 def _list_lines(
     path: str, counts: Sequence[tuple[str, int, int]], stored: Sequence[StoredDecision]
 ) -> Iterator[str]:
-    from rooftune.store.browse import SHORT_ID, age_text, printable
+    from rooftune.store.browse import SHORT_ID, age_text, named_key, printable
 
     spare = max(0, columns(sys.stdout) - LIST_COLUMNS)
     yield path
@@ -322,7 +322,7 @@ def _list_lines(
         yield "no decisions"
         return
     yield ""
-    keys = [_listed_key(item) for item in stored]
+    keys = [named_key(item.tuner, item.key) for item in stored]
     winners = [
         printable(item.decision.name).removeprefix("matmul_") if item.decision else "damaged"
         for item in stored
@@ -350,17 +350,6 @@ def _list_lines(
 def _width(least: int, spare: int, texts: Sequence[str]) -> int:
     """A column's width: what its texts need, as far as there is room for it."""
     return max(least, min(least + spare, max(map(len, texts), default=0)))
-
-
-def _listed_key(item: StoredDecision) -> str:
-    """A product's key in a few words; another tuner's after its name."""
-    from rooftune.store.browse import key_text, printable
-
-    if item.tuner == "matmul":
-        return key_text(item.key)
-    name = printable(item.tuner).removeprefix("kernel:")
-    size = item.key.get("problem_size") if isinstance(item.key, dict) else None
-    return f"{name} {'x'.join(map(str, size)) if isinstance(size, list) else key_text(item.key)}"
 
 
 def _remark(item: StoredDecision) -> str:

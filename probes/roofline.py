@@ -6,12 +6,13 @@ product of `intensity` operations a byte computes at most intensity · bandwidth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import Any
 
-from rooftune.matmul.key import MAX_STRIDE_FACTOR
+from rooftune.matmul.key import MAX_STRIDE_FACTOR, short_name
+from rooftune.store.browse import named_key
 from rooftune.tuning.decision import Decision
 
 from .bandwidth import power_of_two
@@ -105,7 +106,7 @@ def build_roofline(
     left out. Decisions' own memory peaks count as part of the sweep, so that no point lies above a
     level just because writing or copying was faster than reading.
     """
-    decided = list(decisions)
+    decided = distinct([(decision, label or label_of(decision)) for decision, label in decisions])
     computes = [prober.compute_request(dtype, unit) for dtype, unit in prober.units()]
     prober.expect([*computes, *prober.sweep_requests(sweep_access)])
     roofs = alike([(name_of(found), found.value) for found in _computes(prober)])
@@ -117,7 +118,7 @@ def build_roofline(
     points = [
         point
         for decision, label in decided
-        for point in _point(decision, label or label_of(decision), _peak_of(prober, decision))
+        for point in _point(decision, label, _peak_of(prober, decision))
     ]
     return Roofline(prober.client.device_name, roofs, levels_of(samples), points)
 
@@ -205,17 +206,16 @@ def _point(decision: Decision, label: str, peak_ops_per_s: float) -> list[Point]
 
 def dtype_of(decision: Decision) -> str:
     """The element type of a product's decision; empty for others'."""
-    definition = decision.key.get("definition", {}) if isinstance(decision.key, dict) else {}
-    return str(definition.get("elem_lhs", ""))
+    return str(_definition(decision).get("elem_lhs", ""))
 
 
 def label_of(decision: Decision) -> str:
-    """A decision's extents as its key has them, or its tuner where the key has none."""
-    definition = decision.key.get("definition", {}) if isinstance(decision.key, dict) else {}
+    """A decision's extents as its key has them; of another tuner its name and key."""
+    definition = _definition(decision)
     try:
         m, n, k, batch = (int(definition[name]) for name in ("m", "n", "k", "batch"))
     except (KeyError, TypeError, ValueError):
-        return _own_kernel(decision)
+        return named_key(decision.tuner or "decision", decision.key)
     views = "".join(
         letter
         for letter, side in (("t", "lhs"), ("T", "rhs"))
@@ -225,18 +225,34 @@ def label_of(decision: Decision) -> str:
     return (f"{batch} of " if batch > 1 else "") + size + views + _alignment(definition)
 
 
+def distinct(decided: Sequence[tuple[Decision, str]]) -> list[tuple[Decision, str]]:
+    """The same with labels that can be told apart: to those alike, what sets their keys apart is added."""
+    alike: dict[tuple[str, str], list[Decision]] = {}
+    for decision, label in decided:
+        alike.setdefault((label, dtype_of(decision)), []).append(decision)
+    return [
+        (decision, " ".join([label, *_own_fields(decision, alike[label, dtype_of(decision)])]))
+        for decision, label in decided
+    ]
+
+
+def _own_fields(decision: Decision, others: Sequence[Decision]) -> Iterator[str]:
+    """`precision=tf32`: fields of a product's key that one of the others has otherwise."""
+    for name, value in _definition(decision).items():
+        if any(_definition(other).get(name, value) != value for other in others):
+            yield f"{short_name(name)}={value if not isinstance(value, dict) else next(iter(value))}"
+
+
+def _definition(decision: Decision) -> dict[str, Any]:
+    definition = decision.key.get("definition", {}) if isinstance(decision.key, dict) else {}
+    return definition if isinstance(definition, dict) else {}
+
+
 def _alignment(definition: dict[str, Any]) -> str:
     """What sets a key apart whose strides are multiples of few bytes: ` @32`, as `tune cache ls` has it."""
     factors = [definition.get(f"{side}_stride_factor") for side in ("lhs", "rhs")]
     least = min((factor for factor in factors if isinstance(factor, int)), default=MAX_STRIDE_FACTOR)
     return f" @{2**least}" if least < MAX_STRIDE_FACTOR else ""
-
-
-def _own_kernel(decision: Decision) -> str:
-    """A tuner's name, with the problem size where its key has nothing but that."""
-    name = (decision.tuner or "decision").removeprefix("kernel:")
-    size = decision.key.get("problem_size") if isinstance(decision.key, dict) else None
-    return f"{name} {'x'.join(map(str, size))}" if isinstance(size, list) else name
 
 
 def _is_transposed(layout: object) -> bool:

@@ -12,7 +12,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from .places import cache_folder
+from .places import HALF_MADE, cache_folder, drop_half_made
 
 MAGIC = b"rooftune binary 1\n"
 
@@ -51,7 +51,8 @@ class BinaryCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+            drop_half_made(path.parent)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=HALF_MADE)
         except OSError:
             return
         try:

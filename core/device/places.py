@@ -6,6 +6,8 @@ import atexit
 import os
 import shutil
 import tempfile
+import time
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +15,11 @@ import platformdirs
 
 from ..errors import WorkError
 from ..folders import stand_in_for_user_cache
+
+HALF_MADE = ".new-"
+"""How names of files begin that are not yet what they will be."""
+HALF_MADE_S = 3600.0
+"""Older ones are nobody's any more."""
 
 ROOM_BYTES = 1 << 20
 """What pyopencl's and PoCL's caches need at the least; on a full disk both fail as if at something else."""
@@ -67,6 +74,18 @@ def cache_folder(name: str, room_bytes: int = 0) -> Path:
     folder = process_temp() / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def drop_half_made(folder: Path) -> None:
+    """Delete what processes that were killed left half-made in one of our cache folders."""
+    with suppress(OSError):
+        for path in folder.glob(f"{HALF_MADE}*"):
+            if time.time() - path.lstat().st_mtime < HALF_MADE_S:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def shared_lock_folder() -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .places import cache_folder, give_runtimes_writable_caches
+from .places import HALF_MADE, cache_folder, drop_half_made, give_runtimes_writable_caches
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 INTEL_LIBRARY = "libintelocl.so"
@@ -206,7 +207,8 @@ def _write_vendor_folder(vendors: list[Vendor]) -> Path:
     folder = parent / f"rooftune-icd-{digest}"
     if folder.is_dir():
         return folder
-    fresh = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
+    drop_half_made(parent)
+    fresh = Path(tempfile.mkdtemp(dir=parent, prefix=HALF_MADE))
     for index, vendor in enumerate(ordered):
         (fresh / f"{index:02}.icd").write_text(vendor.library + "\n")
         (fresh / f"{index:02}.origin").write_text(vendor.origin + "\n")
@@ -215,6 +217,7 @@ def _write_vendor_folder(vendors: list[Vendor]) -> Path:
     except OSError:  # another process made it in the meantime
         if not folder.is_dir():
             return fresh
+        shutil.rmtree(fresh, ignore_errors=True)
     return folder
 
 

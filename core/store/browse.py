@@ -22,7 +22,8 @@ from .connections import connect, lock_file
 from .database import BUSY_S, Database
 from .entry import Entry, parts
 from .environment import environment_folder, environment_name, locate, substitute_for
-from .header import FileKind, read_header
+from .header import APPLICATION_ID, FileKind, read_header
+from .leftovers import half_made, reclaim
 from .schema import SCHEMA
 
 MAX_STRIDE_FACTOR = 10
@@ -204,6 +205,15 @@ def key_text(key: Any) -> str:
         return printable(json.dumps(key, separators=(",", ":"), ensure_ascii=False))
 
 
+def named_key(tuner: str, key: Any) -> str:
+    """A key in a few words, for a list of several tuners' keys: another tuner's after its name."""
+    if tuner == "matmul":
+        return key_text(key)
+    name = printable(tuner).removeprefix("kernel:")
+    size = key.get("problem_size") if isinstance(key, dict) else None
+    return f"{name} {'x'.join(map(str, size)) if isinstance(size, list) else key_text(key)}"
+
+
 def _layout_mark(layout: Any, mark: str) -> str:
     return {"Contiguous": "", "HighlyPermuted": "?"}.get(layout, mark) if isinstance(layout, str) else mark
 
@@ -282,9 +292,11 @@ def copy_environment(config: Config, source: str, target: str, cwd: Path | None 
     path = origin.with_name(f"{environment_name(target)}.db")
     if path.exists():
         raise UsageError(f"there is an environment '{path.stem}' already", hint="Choose another name.")
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    reclaim(path.parent, r".+\.db", lambda left: read_header(left).kind is FileKind.OURS)
+    temporary = half_made(path)
     try:
         with closing(connect(origin, "ro", BUSY_S)) as old, closing(connect(temporary, "rwc", BUSY_S)) as new:
+            new.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # ours from the first moment
             old.backup(new)
             new.execute("PRAGMA journal_mode = DELETE")
         _rename_to_new(temporary, path)

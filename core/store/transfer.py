@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from ..tuning.tunable import separated_hash
 from .database import MEMORY_VERSIONS, Database
 from .entry import IMPORTED, LOCAL, Entry, now_text, parts, sha256, to_text
 from .jsonshape import first_problem
+from .leftovers import half_made, reclaim
 from .stores import decisions_namespace
 
 EXPORT_SCHEMA = "rooftune/export/1"
@@ -70,9 +70,10 @@ def write_export(path: Path, entries: Sequence[Entry]) -> None:
     """Write an export, whole or not at all. UsageError when it cannot be written."""
     text = json.dumps(export_decisions(entries), ensure_ascii=False, indent=1) + "\n"
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        reclaim(path.parent, re.escape(path.name), _is_export)
+        temporary = half_made(path)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with open(temporary, "x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -85,6 +86,11 @@ def write_export(path: Path, entries: Sequence[Entry]) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be written ({reason})", hint="Name a file that can be.") from error
+
+
+def _is_export(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(100).startswith(b'{\n "schema": "' + EXPORT_SCHEMA.encode())
 
 
 def read_export(path: Path) -> dict[str, Any]:

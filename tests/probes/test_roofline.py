@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rooftune.errors import UsageError
 from rooftune.probes import plot_terminal, plot_text
-from rooftune.probes.roofline import Level, Point, Roof, Roofline, alike, label_of, levels_of
+from rooftune.probes.roofline import Level, Point, Roof, Roofline, alike, distinct, label_of, levels_of
 from rooftune.tuning.bounds import Bound, Bounds
 from rooftune.tuning.decision import Decision, Evidence
 
@@ -67,15 +68,32 @@ def decision(key: object, **more: object) -> Decision:
             },
             "4T",
         ),
-        ({}, "matmul"),
     ],
 )
 def test_a_decision_is_labelled_by_its_key(definition: dict, label: str) -> None:
     assert label_of(decision({"definition": definition})) == label
 
 
-def test_a_decision_of_another_tuner_is_labelled_by_its_tuner() -> None:
-    assert label_of(decision([1, 2])) == "matmul"
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ([1, 2], "saxpy [1,2]"),
+        ({"n": 8, "dtype": "f32"}, 'saxpy {"n":8,"dtype":"f32"}'),
+        ({"problem_size": [64, 32]}, "saxpy 64x32"),
+    ],
+)
+def test_a_decision_of_another_tuner_is_labelled_by_its_tuner_and_key(key: object, label: str) -> None:
+    assert label_of(replace(decision(key), tuner="kernel:saxpy")) == label
+
+
+def test_labels_that_are_alike_say_what_sets_them_apart() -> None:
+    square = {"m": 64, "n": 64, "k": 64, "batch": 1, "elem_lhs": "f32"}
+    full, tf32, f16 = (
+        decision({"definition": {**square, **more}})
+        for more in ({"precision": "full"}, {"precision": "tf32"}, {"elem_lhs": "f16"})
+    )
+    labels = [label for _, label in distinct([(d, label_of(d)) for d in (full, tf32, f16)])]
+    assert labels == ["64 precision=full", "64 precision=tf32", "64"]
 
 
 @given(st.floats(1e-4, 1e3), st.floats(1.5, 1e12))
