@@ -18,7 +18,7 @@ from ..errors import DeviceFaultError, MeasurementError, UnsupportedError
 from .events import Event, in_words, reason_of
 from .samples import BenchSettings
 from .standing import Contender, Standing, State
-from .ties import TieBreak, paired_verdict
+from .ties import TieBreak, paired_verdict, sign_confidence
 
 LEAST_WINDOW_S = 100e-6
 """Executions summed into one sample last this long: the window of one tiny kernel is noise."""
@@ -38,6 +38,11 @@ TELLING_RUN_S = 0.25
 
 SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
+SHORT_TIE_SAMPLES = 60
+"""Samples shorter than SHORT_SAMPLE_S are noisier, and cheap: as many are taken until it is SURE who wins."""
+
+SHORT_SAMPLE_S = 1e-3
+SURE = 0.95
 LEAST_PAIRS = 5
 """Fewer pairs than this tell nothing, however clear they look."""
 
@@ -345,12 +350,12 @@ class _Race:
         order = (first, second)
         if not (whatever_the_gap or _too_close(first, second)):
             return None
-        while 2 * len(differences) < TIE_SAMPLES and not self.out_of_time:
+        while not self.out_of_time:
             if not all(self.take_sample(standing) for standing in order):
                 return None
             differences.append(first.samples.values[-1] - second.samples.values[-1])
             order = order[::-1]
-            if len(differences) >= LEAST_PAIRS and _settled(differences, first, second):
+            if _pairs_suffice(differences, first, second):
                 break
         if not differences:
             return None
@@ -409,6 +414,16 @@ def _runs_wanted(standing: Standing) -> int:
 def _too_close(first: Standing, second: Standing) -> bool:
     close_s = CLOSE * min(first.samples.median, second.samples.median)
     return _gap_s(first, second) < close_s or _within_spread(first, second)
+
+
+def _pairs_suffice(differences: list[float], first: Standing, second: Standing) -> bool:
+    if len(differences) < LEAST_PAIRS:
+        return False
+    if 2 * len(differences) < TIE_SAMPLES:
+        return _settled(differences, first, second)
+    short = all(s.repeats * s.samples.best < SHORT_SAMPLE_S for s in (first, second))
+    most = SHORT_TIE_SAMPLES if short else TIE_SAMPLES
+    return 2 * len(differences) >= most or sign_confidence(differences) >= SURE
 
 
 def _settled(differences: list[float], first: Standing, second: Standing) -> bool:

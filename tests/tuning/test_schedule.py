@@ -401,6 +401,21 @@ def test_a_tie_is_broken_by_up_to_twenty_paired_samples_in_turned_order() -> Non
     assert result.tie_break.confidence > 0.99
 
 
+def test_short_samples_are_paired_on_until_one_is_sure() -> None:
+    def ends_after(first: list[float], second: list[float]) -> int:
+        scale = 1e-4
+        bench = Bench()
+        series = [[scale * t for t in (*NOISY, *times * 60)] for times in (first, second)]
+        contenders = [bench.contender(i, times, warm_up=scale) for i, times in enumerate(series)]
+        result = run_round(contenders, BenchSettings(min_samples=10))
+        assert result.tie_break is not None
+        return result.tie_break.pairs
+
+    assert ends_after([1.0, 1.1], [1.0, 1.1]) == 30
+    assert 10 < ends_after([1.01, 1.11, 1.01, 1.01], [1.02, 1.08, 1.02, 1.02]) < 30
+    assert ends_after([1.01, 1.11], [0.99, 1.09]) == 10
+
+
 def test_the_sign_of_the_median_difference_decides_not_the_medians() -> None:
     # "a" has the smaller median at first and loses most pairs by little.
     first = [0.99, *NOISY[1:-1], 1.04, *[1.02, 1.09, 1.0] * 20]
