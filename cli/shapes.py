@@ -92,6 +92,8 @@ def shapes(
             progress=lambda phase, done, total: status.progress(_DOING[phase], done, total),
             probing=status.probing,
         )
+        if batch > 0:
+            session.foresee(session.problem(shape, elem, batch, precision) for shape in parsed)
         client = session.client(common.device)
         if not common.json:
             status.above(say)(f"device: {client.device_name} ({client.profile.platform})")

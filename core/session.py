@@ -9,7 +9,7 @@ import atexit
 import json
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from .errors import UsageError
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.hot import HotPath
 from .matmul.hot_numpy import NumpyHotPath
+from .matmul.key import MatmulAutotuneKey
 from .matmul.nvidia.detect import detect_units
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import ENTRY, MatmulCandidates, MatmulInputs
@@ -33,7 +34,7 @@ from .tuning.bounds import Bound, Bounds
 from .tuning.context import TuningContext
 from .tuning.level import Level
 from .tuning.samples import BenchSettings
-from .tuning.tunable import TunableSet
+from .tuning.tunable import TunableSet, key_text
 from .tuning.tuner import LocalTuner, Outcome
 
 if TYPE_CHECKING:
@@ -120,6 +121,18 @@ class Session:
 
     # --- matmul --------------------------------------------------------------------------------
 
+    def foresee(self, problems: Iterable[Problem]) -> None:
+        """Starts proof workers before the device is opened, when one of these will surely have to be tuned.
+
+        Opening the device takes about as long as a worker needs to start. Sure is what has no decision for
+        any device.
+        """
+        if self._clients or not self.context.measure:
+            return
+        keys = (key_text(MatmulAutotuneKey.build(p, self.level)) for p in problems if compute_ops(p))
+        if not all(self.decisions.knows(TUNER, str(self.level), key) for key in keys):
+            self.prover.expect()
+
     def candidates(self, client: Client) -> MatmulCandidates:
         """The matmul candidates on this client's device, built once."""
         with self._lock:
@@ -144,8 +157,6 @@ class Session:
         """The roofline of a problem on this device, from probed peaks (probed now where not stored)."""
         from .probes.peaks import peaks_for
 
-        # The key is new: workers will be needed, and start while the device is probed.
-        self.prover.of(client).warm_up()
         problem = inputs.problem
         nbytes = moved_bytes(problem)
         elem, precision = problem.elem.value, problem.precision

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,7 @@ class Client:
         )
         self.shares_host_memory = self.profile.is_cpu and _has_system_svm(device)
         """Whether kernels may be given plain host addresses (fine-grained system SVM)."""
+        self.at_rest: Callable[[], AbstractContextManager[object]] = nullcontext
         self.counters = Counters()
         self.compilations: deque[tuple[str, float]] = deque(maxlen=1000)
         """The newest runs of the compiler: kernel names, seconds."""
@@ -469,9 +470,14 @@ class Client:
             raise MeasurementError(f"the device reports a window of {window_ns} ns")
         return window_ns * 1e-9
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Holds the device against other processes (of this user) and threads while inside the block."""
-        return self._lock.held()
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Holds the device against other processes (of this user) and threads while inside the block.
+
+        What `at_rest` is set to holds for as long: what else of this process would disturb a measurement.
+        """
+        with self._lock.held(), self.at_rest():
+            yield
 
     def shared(self) -> AbstractContextManager[None]:
         """Inside the block nobody measures on the device; other processes may hold it shared as well."""

@@ -141,6 +141,8 @@ def _of_numpy(
     if product.is_empty:
         result[...] = 0
     else:
+        if request.client is None and request.queue is None:
+            session.foresee([product.problem(types.elem, types.precision)])
         client = request.client or session.client_for(request.queue)
         _check_device(client, types)
         _fill(session, client, product, types, (a, b), result, request)

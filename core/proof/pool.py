@@ -100,6 +100,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     phase: str = "start"
     case: str = ""
+    greeted: bool = False
     ready: bool = False
     served: int = 0
     ticket: Ticket | None = None
@@ -111,10 +112,11 @@ class _Worker:
 class Pool:
     """At most `workers` interpreters on one device. Thread-safe.
 
-    `hello` says which device, `timeout_s` what one compilation, and one run, may last.
+    `hello` says which device, `timeout_s` what one compilation, and one run, may last. A pool without a
+    hello starts workers all the same: they get ready as far as they can until `introduce` brings it.
     """
 
-    def __init__(self, hello: dict[str, Any], *, workers: int, timeout_s: float) -> None:
+    def __init__(self, hello: dict[str, Any] | None, *, workers: int, timeout_s: float) -> None:
         self.hello = hello
         self.size = workers
         self.timeout_s = timeout_s
@@ -145,6 +147,14 @@ class Pool:
         with self._lock:
             self._wanted = max(self._wanted, min(self.size, workers or self.size))
         self._wake()
+
+    def introduce(self, hello: dict[str, Any]) -> None:
+        """Say which device, where that was not known when workers were started."""
+        with self._lock:
+            self.hello = hello
+            started = bool(self._wanted)
+        if started:
+            self._wake()
 
     def submit(self, job: dict[str, Any]) -> Ticket:
         """Hand in a job. Jobs are begun in the order they came."""
@@ -255,6 +265,7 @@ class Pool:
             with self._lock:
                 if not self._closed and not self._paused:
                     self._staff()
+                    self._greet()
                     self._hand_out()
                 wait_s = self._next_deadline_s()
             for key, _ in self._selector.select(wait_s):
@@ -283,13 +294,19 @@ class Pool:
             start_new_session=True,
             env=environment,
         )
-        worker = _Worker(process, deadline_s=time.monotonic() + START_TIMEOUT_S)
+        worker = _Worker(process)
         for stream in (process.stdout, process.stderr):
             assert stream is not None
             self._selector.register(stream, selectors.EVENT_READ, worker)
-        self._send(worker, {"hello": self.hello})
-        self.usage.workers += 1
         return worker
+
+    def _greet(self) -> None:
+        for worker in self._workers:
+            if self.hello is not None and not worker.greeted:
+                worker.greeted = True
+                worker.deadline_s = time.monotonic() + START_TIMEOUT_S
+                self._send(worker, {"hello": self.hello})
+                self.usage.workers += 1
 
     def _send(self, worker: _Worker, message: dict[str, Any]) -> None:
         assert worker.process.stdin is not None
@@ -316,8 +333,10 @@ class Pool:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _timed(self, worker: _Worker) -> bool:
-        """Whether its clock runs: not while it idles or waits for the device."""
-        return not worker.ready or (worker.ticket is not None and worker.phase != "wait")
+        """Whether its clock runs: not while it idles, or waits for its hello or for the device."""
+        if not worker.ready:
+            return worker.greeted
+        return worker.ticket is not None and worker.phase != "wait"
 
     def _end_late(self) -> None:
         now_s = time.monotonic()

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -28,6 +28,9 @@ from .trial import Outcome, judged, prove
 from .worker import own_trial, resolve
 
 MOST_WORKERS = 4
+EARLY_WORKERS = 2
+"""How many are started before it is known what there is to prove."""
+
 UNCHANGING = ("right", "wrong", "build")
 """What is stored. Everything else may be a busy machine's fault and is tried again by the next process."""
 
@@ -50,13 +53,26 @@ class Prover:
         self._store = store
         self._config = config or ProofConfig()
         self._provers: dict[int, DeviceProver] = {}
+        self._early: Pool | None = None
         self._lock = threading.Lock()
+
+    def expect(self) -> None:
+        """Start workers for the first device that will be asked for, before it is known which that is.
+
+        Most of what a worker's start takes is the same for every device.
+        """
+        with self._lock:
+            if self._config.mode != "worker" or self._early is not None or self._provers:
+                return
+            self._early = _pool(self._config)
+            self._early.warm_up(EARLY_WORKERS)
 
     def of(self, client: Client) -> DeviceProver:
         """The prover of this client's device."""
         with self._lock:
             if id(client) not in self._provers:
-                self._provers[id(client)] = DeviceProver(client, self._store, self._config)
+                pool, self._early = self._early, None
+                self._provers[id(client)] = DeviceProver(client, self._store, self._config, pool)
             return self._provers[id(client)]
 
     def prove(
@@ -86,17 +102,23 @@ class Prover:
         with self._lock:
             for prover in self._provers.values():
                 prover.close()
+            if self._early is not None:
+                self._early.close()
 
 
 class DeviceProver:
     """Proves the candidates of one device. One for the process and device; thread-safe.
 
     `mode` of the configuration: `worker` proves in processes of their own, and here where those can't run;
-    `inline` proves here; `off` proves nothing.
+    `inline` proves here; `off` proves nothing. `pool`: workers that were started before the device was known.
     """
 
     def __init__(
-        self, client: Client, store: ProofStore | None = None, config: ProofConfig | None = None
+        self,
+        client: Client,
+        store: ProofStore | None = None,
+        config: ProofConfig | None = None,
+        pool: Pool | None = None,
     ) -> None:
         self.client = client
         self.config = config or ProofConfig()
@@ -105,8 +127,10 @@ class DeviceProver:
         self._waited_s = 0.0
         self._pool: Pool | None = None
         if self.config.mode == "worker":
-            workers = self.config.workers or min(MOST_WORKERS, cores())
-            self._pool = Pool(_hello(client), workers=workers, timeout_s=self.config.timeout_s)
+            self._pool = pool or _pool(self.config)
+            self._pool.introduce(_hello(client))
+            if client.profile.is_cpu:
+                client.at_rest = self._pool.paused
 
     def warm_up(self) -> None:
         """Start workers already, while something else is to be done first."""
@@ -131,12 +155,7 @@ class DeviceProver:
 
     def paused(self) -> AbstractContextManager[object]:
         """Held while samples are taken: on a CPU device the workers stand still, for they share its cores."""
-        if self._pool is None or not self.client.profile.is_cpu:
-            return nullcontext()
-        stack = ExitStack()
-        stack.enter_context(self.client.exclusive())
-        stack.enter_context(self._pool.paused())
-        return stack
+        return self.client.exclusive() if self.client.profile.is_cpu else nullcontext()
 
     def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
         """Starts what is not yet proven; the mapping waits for a verdict when it is asked for it."""
@@ -368,6 +387,11 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def _pool(config: ProofConfig) -> Pool:
+    workers = config.workers or min(MOST_WORKERS, cores())
+    return Pool(None, workers=workers, timeout_s=config.timeout_s)
 
 
 def _hello(client: Client) -> dict[str, Any]:

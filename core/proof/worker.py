@@ -41,10 +41,10 @@ def main() -> None:
     jobs, reports = _take_pipes()
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_watch, args=(jobs, inbox), daemon=True).start()
-    hello = inbox.get()["hello"]
     report = _Reporter(reports)
     try:
-        client = _open(hello)
+        _load()
+        client = _open(inbox.get()["hello"])
     except Exception as error:
         report({"unavailable": f"{type(error).__name__}: {error}"})
         return
@@ -108,6 +108,16 @@ def resolve(reference: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+def _load() -> None:
+    """What is the same for every device, before it is known which one: modules, and the OpenCL runtimes."""
+    from ..device.discovery import list_devices
+    from ..matmul.candidates import CANDIDATES  # noqa: F401
+    from .suite import suite  # noqa: F401
+    from .trial import prove  # noqa: F401
+
+    list_devices()
+
+
 def _open(hello: dict[str, Any]) -> Client:
     from ..device.client import Client
     from ..device.discovery import list_devices, location_of
@@ -119,21 +129,8 @@ def _open(hello: dict[str, Any]) -> Client:
     chosen = next((d for d in devices if location_of(d) == hello["location"]), devices[0])
     _limit_memory(hello["memory_bytes"])
     client = Client(chosen)
-    _prepare(client)
+    client.warm_up()  # the compiler is loaded before the first job's clock starts
     return client
-
-
-def _prepare(client: Client) -> None:
-    """What the first job would otherwise wait for: modules, kernel texts, the compiler."""
-    from ..matmul.candidates import CANDIDATES
-    from ..matmul.problem import Problem
-    from .trial import prove  # noqa: F401
-
-    client.warm_up()
-    small = Problem.of(8, 8, 8)
-    for candidate in CANDIDATES:
-        with suppress(Exception):
-            candidate.plan(small, client.profile)
 
 
 class _Reporter:

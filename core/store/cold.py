@@ -26,6 +26,9 @@ class ColdDecisions:
     def others(self, place: Place) -> list[dict[str, Any]]:
         return []
 
+    def knows(self, tuner: str, level: str, key: str) -> bool:
+        return any((p.tuner, p.level, p.key) == (tuner, level, key) for p in self._fresh)
+
     def save(
         self,
         place: Place,

@@ -134,6 +134,14 @@ class Database:
         found |= {entry.checksum: entry for entry in held}
         return sorted(found.values(), key=lambda entry: entry.version)
 
+    def namespaces_of(self, key: str, prefix: str) -> set[str]:
+        """The namespaces at or below `prefix` that have an entry for this key."""
+        nothing: set[str] = set()
+        with self._lock:
+            found = self._read(lambda connection: sql.select_namespaces(connection, key, prefix), nothing)
+            held = {name for name, at, _ in self._memory if at == key and sql.is_below(name, prefix)}
+        return found | held
+
     def find(self, prefix: str = "") -> list[Entry]:
         """All sound entries whose namespace is `prefix` or below it, oldest first."""
         return [entry for entry, sound in self.scan(prefix) if sound]

@@ -38,6 +38,15 @@ def select_key(connection: sqlite3.Connection, namespace: str, key: str) -> list
     ).fetchall()
 
 
+def select_namespaces(connection: sqlite3.Connection, key: str, prefix: str) -> set[str]:
+    """Where at or below a namespace there is a row for a key."""
+    rows = connection.execute(
+        f"SELECT DISTINCT namespace FROM entries WHERE key = :key AND {_BELOW}",
+        {"key": key, "prefix": prefix},
+    )
+    return {str(row[0]) for row in rows}
+
+
 def select_below(connection: sqlite3.Connection, prefix: str) -> list[tuple[Any, ...]]:
     """All rows at or below a namespace (all for an empty one), oldest first."""
     return connection.execute(

@@ -18,7 +18,7 @@ from ..config import Config
 from ..tuning.place import Place
 from ..waiting import KEY
 from .database import Database
-from .entry import IMPORTED, LOCAL, Entry, namespace, to_text
+from .entry import IMPORTED, LOCAL, Entry, namespace, parts, to_text
 from .environment import locate
 from .locks import Lock
 from .schema import SCHEMA
@@ -99,6 +99,11 @@ class DecisionStore:
         entries = self._database.at_key(_at(place), place.key)
         found = [_decision(entry) for entry in reversed(entries)]
         return [decision for decision in found if decision is not None]
+
+    def knows(self, tuner: str, level: str, key: str) -> bool:
+        """Whether anything is stored for this key, for whatever device and list of candidates."""
+        namespaces = self._database.namespaces_of(key, namespace("autotune", SCHEMA))
+        return any(parts(name)[-2:] == [tuner, level] for name in namespaces)
 
     def all(self) -> list[dict[str, Any]]:
         """Every stored decision, of all tuners, levels and devices, oldest first."""

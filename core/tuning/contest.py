@@ -113,8 +113,7 @@ class Contest:
         self.context.progress("probe", 0, 1)
         with self.timed("probe_s"):
             try:
-                with self.context.prover.paused(self.client):
-                    self.bounds = self.tunables.bounds(self.key, self.inputs)
+                self.bounds = self.tunables.bounds(self.key, self.inputs)
             except (MeasurementError, OutOfMemoryError) as error:
                 self.context.warn(f"the peaks can't be probed, so nothing stops early: {reason_of(error)}")
         self.context.progress("probe", 1, 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from rooftune.store import null_store
+from rooftune.store.cold import ColdDecisions
 from rooftune.store.database import Database
 from rooftune.store.stores import Store
 from rooftune.tuning.context import TuningContext
@@ -61,6 +62,19 @@ def test_a_proof_here_is_of_the_decision_that_stands(store: Store) -> None:
     assert decisions.proven_here(ROW)
     decisions.save(ROW, {"x": 2, "origin": "imported"}, began_at_row_version=decisions.row_version(ROW))
     assert not decisions.proven_here(ROW)
+
+
+def test_a_key_is_known_for_whatever_device_and_candidates(store: Store) -> None:
+    decisions = store.decisions
+    decisions.save(ROW._replace(device_id="b/c", checksum="other"), {"x": 1}, began_at_row_version=None)
+    assert decisions.knows(ROW.tuner, ROW.level, ROW.key)
+    assert not decisions.knows("vector_add", ROW.level, ROW.key)
+    assert not decisions.knows(ROW.tuner, "full", ROW.key)
+    assert not decisions.knows(ROW.tuner, ROW.level, '{"m":2}')
+    cold = ColdDecisions(decisions)
+    assert not cold.knows(ROW.tuner, ROW.level, ROW.key)
+    cold.save(ROW, {"x": 1}, began_at_row_version=None)
+    assert cold.knows(ROW.tuner, ROW.level, ROW.key)
 
 
 def test_forgetting_a_decision(store: Store) -> None:
