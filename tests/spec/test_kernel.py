@@ -116,7 +116,7 @@ def test_a_kernel_that_does_not_compile_says_so(found, tmp_path):
 def test_nothing_is_measured_where_that_is_forbidden(found, tmp_path):
     session = session_in(tmp_path)
     session.context.measure = False
-    assert "not allowed" in tuned(session, found)[2].sizes[0].error
+    assert "forbids measuring" in tuned(session, found)[2].sizes[0].error
 
 
 @by_device
