@@ -1,7 +1,8 @@
 """Regret of the tuned choice against the exhaustive best, and what tuning cost against measuring everything.
 
     python -m tests.benchmarks.regret [--device TEXT] [--levels balanced,extensive] [--only TEXT,TEXT…]
-                                      [--rounds 10] [--budget 1.5] [--jobs N] [--lock FILE] [--json FILE]
+                                      [--rounds 10] [--budget 1.5] [--pair-budget 8] [--jobs N] [--lock FILE]
+                                      [--json FILE] [--add]
 
 For each case every supported candidate is compiled and sampled, interleaved, once a round; those that
 take ten times the best are left out after their first run. Then each level tunes the key afresh, nothing
@@ -147,8 +148,8 @@ CASES = (
 def main() -> None:
     given = _arguments()
     levels = given.levels.split(",")
-    results: list[Regret] = []
     cases = chosen_cases(given.only)
+    results = _kept(given.json, cases) if given.add else []
     if given.shard is not None:
         _compile(Client(given.device), cases, *map(int, given.shard.split("/")))
         return
@@ -189,6 +190,13 @@ def fresh_client(device: str | None, folder: Path) -> Iterator[Client]:
     for needed in ("pocl", "ours"):
         (folder / needed).mkdir(parents=True)
     yield Client(device, binaries=BinaryCache(folder / "ours"))
+
+
+def _kept(path: Path, cases: list[Case]) -> list[Regret]:
+    """What a file has of other cases."""
+    rows = json.loads(path.read_text())["results"] if path.exists() else []
+    anew = {case.label for case in cases}
+    return [Regret(**row) for row in rows if row["case"] not in anew]
 
 
 def _write(path: Path | None, client: Client, levels: list[str], results: list[Regret]) -> None:
@@ -233,11 +241,10 @@ def _compile(client: Client, cases: list[Case], shard: int, shards: int) -> None
         real_s: list[float] = []
         for case in cases:
             problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
-            before, start = client.compilations, time.perf_counter()
+            client.compilations.clear()
             with suppress(UnsupportedError, RooftuneError):
                 candidates.prepared(CANDIDATES[index], problem)
-                if client.compilations > before:
-                    real_s.append(time.perf_counter() - start)
+                real_s += [sum(seconds for _, seconds in client.compilations)] if client.compilations else []
                 if real_s:
                     print(case.label, index, real_s[-1], sep="\t", flush=True)
 
@@ -251,10 +258,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="cases with these labels, or labels that contain this")
     parser.add_argument("--rounds", type=int, default=10, help="samples of each candidate")
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of sampling a case, about")
+    parser.add_argument(
+        "--pair-budget", type=float, default=8.0, help="seconds of pairs a comparison, at most"
+    )
     parser.add_argument("--lock", type=Path, help="a file to hold locked while a case is sampled")
     parser.add_argument("--jobs", type=int, default=0, help="compile everything first, in so many processes")
     parser.add_argument("--shard", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="where to write all results")
+    parser.add_argument("--add", action="store_true", help="keep what the JSON file has of other cases")
     return parser.parse_args()
 
 
@@ -302,7 +313,11 @@ def _case(
                 print(f"{case.label} {level}: {error}", file=sys.stderr)
                 continue
             assert outcome.source == "tuned", outcome.source
-            found.append(_compare(client, tunables, inputs, case, level, outcome.decision, everything))
+            found.append(
+                _compare(
+                    client, tunables, inputs, case, level, outcome.decision, everything, given.pair_budget
+                )
+            )
     for regret in found:
         _show(regret)
     return found
@@ -326,9 +341,10 @@ def _compare(
     level: str,
     decision: Decision,
     everything: Everything,
+    pair_budget_s: float,
 ) -> Regret:
     chosen = decision.index
-    best, ratio = _against_best(client, tunables, inputs, chosen, everything)
+    best, ratio = _against_best(client, tunables, inputs, chosen, everything, pair_budget_s)
     regret = max(1.0, ratio.median)
     looked_at = [e.index for e in decision.evidence if e.samples]
     return Regret(
@@ -353,21 +369,30 @@ def _compare(
 
 
 def _against_best(
-    client: Client, tunables: TunableSet, inputs: MatmulInputs, chosen: int, everything: Everything
+    client: Client,
+    tunables: TunableSet,
+    inputs: MatmulInputs,
+    chosen: int,
+    everything: Everything,
+    pair_budget_s: float,
 ) -> tuple[int, Ratio]:
     """The candidate that is best, and how much longer the chosen one takes, 1 where it is that one itself."""
-    mine = runner(tunables, chosen, inputs)
+
+    def against(index: int) -> Ratio:
+        runs = (runner(tunables, which, inputs) for which in (chosen, index))
+        return compare(client, *runs, pair_budget_s)
+
     rivals = [index for index in everything.near_best if index != chosen]
     if not rivals:
         seconds = everything.medians[chosen]
         return chosen, Ratio(1.0, 1.0, 1.0, 0.0, 0, seconds, seconds)
-    ratios = {index: compare(client, mine, runner(tunables, index, inputs)) for index in rivals}
+    ratios = {index: against(index) for index in rivals}
     best = max(ratios, key=lambda index: ratios[index].median)
     if ratios[best].median <= 1.0 and chosen in everything.near_best:
         return chosen, replace(ratios[best], median=1.0)
     if len(rivals) == 1:
         return best, ratios[best]
-    return best, compare(client, mine, runner(tunables, best, inputs))
+    return best, against(best)
 
 
 def _cause(decision: Decision, best: int, regret: float) -> str:
