@@ -25,6 +25,9 @@ MOST_PASSES = 1 << 24
 LAUNCH_A_PASS_BYTES = 1 << 26
 """From this set on a pass on a GPU lasts long enough for a launch of its own, and outgrows its caches."""
 GPU_MEMORY_SET_BYTES = 1 << 30
+GPU_CHUNKS = ((64, 1, 1), (128, 1, 1), (256, 1, 1), (256, 1, 4), (256, 4, 16))
+"""Work-items of a group, vectors each has under way, rows of its chunk: what was best of many on an H200 for
+copying (128, 1, 1), writing (256, 1, 1) and reading (the last two); the first for small work-groups."""
 
 
 @dataclass(frozen=True)
@@ -95,19 +98,21 @@ def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
     """The walks worth trying: the best of them is the bandwidth.
 
     On a CPU: a chunk for each core, walked as one stream or as several. On a GPU: as many groups as run at
-    once, each with a long chunk; and, for sets so large that every pass is a launch, a group for every 64
-    rows of its work-items as well.
+    once, each with a long chunk; for sets so large that every pass is a launch, many short ones.
     """
     if profile.is_cpu:
         cores = profile.compute_units
         return [Walk(64, 1, 8, cores, rotate=False, streams=streams) for streams in (False, True)]
     local = min(256, profile.max_work_group)
-    rows = max(1, set_bytes // arrays_of(access) // (16 * local))
-    persistent = min(8 * profile.compute_units, rows)
+    vectors = max(1, set_bytes // arrays_of(access) // 16)
     if set_bytes < LAUNCH_A_PASS_BYTES:
-        return [Walk(16, local, 4, persistent, rotate=True)]
-    groups = {persistent, max(persistent, rows // 64)}
-    return [Walk(16, local, 4, count, rotate=False, shared_launch=False) for count in sorted(groups)]
+        groups = min(8 * profile.compute_units, max(1, vectors // local))
+        return [Walk(16, local, 4, groups, rotate=True)]
+    return [
+        Walk(16, local, unroll, max(1, vectors // (local * rows)), rotate=False, shared_launch=False)
+        for local, unroll, rows in GPU_CHUNKS
+        if local <= profile.max_work_group
+    ] or [Walk(16, 1, 1, vectors, rotate=False, shared_launch=False)]
 
 
 class Mover:
