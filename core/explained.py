@@ -15,6 +15,7 @@ from .matmul.problem import Elem, Problem, Shape
 from .session import Session
 from .tuning.decision import Decision, Evidence
 from .tuning.events import Event
+from .tuning.ties import TieBreak
 
 LOW_SHARE = 0.5
 """A winner below this share of the roofline makes one wonder."""
@@ -128,16 +129,14 @@ class Explanation:
         rivals = [e for e in decision.ranking if e.index != decision.index]
         if not decision.measured:
             return f"{decision.name} is the only candidate; nothing was measured"
+        if decision.short_circuit and decision.tie_break is not None:
+            return f"one was inside the limit, so measuring stopped; {_pairs_told(decision.tie_break)}"
         if decision.short_circuit:
             return f"{decision.name} was inside the limit, so measuring stopped: good enough, not proven best"
         if not rivals:
             return f"{decision.name} was the only candidate that could be measured in the rounds reached"
         if decision.tie_break is not None:
-            tie = decision.tie_break
-            return (
-                f"{tie.winner} and {tie.loser} were within their spread; {tie.pairs} paired samples decided, "
-                f"by {tie.difference_s * 1e6:.1f} µs, confidence {tie.confidence:.0%}"
-            )
+            return _pairs_told(decision.tie_break)
         lead = (rivals[0].median_s or 0.0) / (decision.median_s or 1.0)
         return f"{decision.name} has the smallest median; {rivals[0].name} is next, {lead:.2f} times as long"
 
@@ -187,6 +186,13 @@ class Explanation:
             "proof": self.proof_of(e),
             "kept": e.kept,
         }
+
+
+def _pairs_told(tie: TieBreak) -> str:
+    return (
+        f"{tie.winner} and {tie.loser} were too close to tell by their medians; {tie.pairs} pairs of samples "
+        f"decided, by {tie.difference_s * 1e6:.1f} µs, confidence {tie.confidence:.0%}"
+    )
 
 
 def _told(event: Event) -> Iterator[str]:
