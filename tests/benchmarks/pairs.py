@@ -10,11 +10,11 @@ from statistics import median
 
 from rooftune.device.client import Client
 
-WINDOW_S = 1e-3
-"""Executions of short kernels are summed up to this, ten times what the tuner asks for."""
+WINDOW_S = 100e-6
+"""Executions of short kernels are summed up to this: a sample here is what it is for the tuner."""
 
 MOST_REPEATS = 64
-LEAST_PAIRS, MOST_PAIRS = 12, 120
+LEAST_PAIRS, MOST_PAIRS = 20, 400
 MOST_S = 8.0
 WIDE = 0.01
 """More pairs are taken while the confidence interval reaches further than this from the median ratio."""
@@ -36,6 +36,12 @@ class Ratio:
     pairs: int
     first_s: float
     second_s: float
+
+    @property
+    def inverse(self) -> Ratio:
+        """Second over first."""
+        low, high = 1 / self.high, 1 / self.low
+        return Ratio(1 / self.median, low, high, self.spread, self.pairs, self.second_s, self.first_s)
 
 
 def compare(client: Client, first: Run, second: Run, most_s: float = MOST_S) -> Ratio:

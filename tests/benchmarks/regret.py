@@ -36,7 +36,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import exp, log
 from pathlib import Path
 
@@ -305,19 +305,15 @@ def _case(
     with locked(given.lock):
         first.bounds(client, inputs)
         sample_all(client, first.tunables(client), inputs, everything, given.rounds, given.budget)
+        versus = Versus(client, first.tunables(client), inputs, everything, given.pair_budget)
         for level, session in sessions.items():
-            tunables = session.tunables(client)
             try:
                 outcome = session.decide(client, inputs)
             except RooftuneError as error:
                 print(f"{case.label} {level}: {error}", file=sys.stderr)
                 continue
             assert outcome.source == "tuned", outcome.source
-            found.append(
-                _compare(
-                    client, tunables, inputs, case, level, outcome.decision, everything, given.pair_budget
-                )
-            )
+            found.append(_compare(versus, case, level, outcome.decision))
     for regret in found:
         _show(regret)
     return found
@@ -333,25 +329,53 @@ def _show(regret: Regret) -> None:
     )
 
 
-def _compare(
-    client: Client,
-    tunables: TunableSet,
-    inputs: MatmulInputs,
-    case: Case,
-    level: str,
-    decision: Decision,
-    everything: Everything,
-    pair_budget_s: float,
-) -> Regret:
-    chosen = decision.index
-    best, ratio = _against_best(client, tunables, inputs, chosen, everything, pair_budget_s)
+@dataclass
+class Versus:
+    """Candidates of one case against one another; each two are compared once, whatever level chose one."""
+
+    client: Client
+    tunables: TunableSet
+    inputs: MatmulInputs
+    everything: Everything
+    budget_s: float
+    known: dict[tuple[int, int], Ratio] = field(default_factory=dict)
+
+    def best(self, chosen: int) -> tuple[int, Ratio]:
+        """The best candidate, and how much longer the chosen one takes: 1 if that is the best itself."""
+        near = self.everything.near_best
+        rivals = [index for index in near if index != chosen]
+        if not rivals:
+            seconds = self.everything.medians[chosen]
+            return chosen, Ratio(1.0, 1.0, 1.0, 0.0, 0, seconds, seconds)
+        best = max(rivals, key=lambda index: self.ratio(chosen, index).median)
+        if chosen in near and self.ratio(chosen, best).median <= 1.0:
+            return chosen, replace(self.ratio(chosen, best), median=1.0)
+        if len(rivals) > 1:  # the worst of several comparisons is biased: compared anew
+            self.known[chosen, best] = self.compared(chosen, best)
+        return best, self.ratio(chosen, best)
+
+    def ratio(self, first: int, second: int) -> Ratio:
+        if (second, first) in self.known:
+            return self.known[second, first].inverse
+        if (first, second) not in self.known:
+            self.known[first, second] = self.compared(first, second)
+        return self.known[first, second]
+
+    def compared(self, first: int, second: int) -> Ratio:
+        runs = [runner(self.tunables, index, self.inputs) for index in (first, second)]
+        return compare(self.client, runs[0], runs[1], self.budget_s)
+
+
+def _compare(versus: Versus, case: Case, level: str, decision: Decision) -> Regret:
+    everything = versus.everything
+    best, ratio = versus.best(decision.index)
     regret = max(1.0, ratio.median)
     looked_at = [e.index for e in decision.evidence if e.samples]
     return Regret(
         case=case.label,
         level=level,
         chosen=decision.name,
-        best=tunables[best].name,
+        best=versus.tunables[best].name,
         chosen_s=ratio.first_s,
         best_s=ratio.second_s,
         regret=regret,
@@ -366,33 +390,6 @@ def _compare(
         brute_force_s=everything.brute_force_s,
         lean_s=everything.lean_s,
     )
-
-
-def _against_best(
-    client: Client,
-    tunables: TunableSet,
-    inputs: MatmulInputs,
-    chosen: int,
-    everything: Everything,
-    pair_budget_s: float,
-) -> tuple[int, Ratio]:
-    """The candidate that is best, and how much longer the chosen one takes, 1 where it is that one itself."""
-
-    def against(index: int) -> Ratio:
-        runs = (runner(tunables, which, inputs) for which in (chosen, index))
-        return compare(client, *runs, pair_budget_s)
-
-    rivals = [index for index in everything.near_best if index != chosen]
-    if not rivals:
-        seconds = everything.medians[chosen]
-        return chosen, Ratio(1.0, 1.0, 1.0, 0.0, 0, seconds, seconds)
-    ratios = {index: against(index) for index in rivals}
-    best = max(ratios, key=lambda index: ratios[index].median)
-    if ratios[best].median <= 1.0 and chosen in everything.near_best:
-        return chosen, replace(ratios[best], median=1.0)
-    if len(rivals) == 1:
-        return best, ratios[best]
-    return best, against(best)
 
 
 def _cause(decision: Decision, best: int, regret: float) -> str:

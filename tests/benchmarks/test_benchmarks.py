@@ -10,9 +10,9 @@ from rooftune.matmul.problem import Elem, Shape
 from rooftune.tuning.decision import Decision, Evidence
 
 from .brute_force import Cost, Everything
-from .pairs import half_spread, median_interval, ratio_of, repeats_for
+from .pairs import Ratio, half_spread, median_interval, ratio_of, repeats_for
 from .peers import _source, cpu_variants
-from .regret import CASES, Regret, _cause, _summary, chosen_cases
+from .regret import CASES, Regret, Versus, _cause, _summary, chosen_cases
 from .stability import Stability
 
 
@@ -81,9 +81,26 @@ def test_the_interval_of_a_median_is_the_sign_tests():
     assert median_interval([1.0]) == (1.0, 1.0)
     ratio = ratio_of([2.0, 4.0, 6.0], [1.0, 2.0, 2.0])
     assert (ratio.median, ratio.pairs, ratio.first_s, ratio.second_s) == (2.0, 3, 4.0, 2.0)
+    assert (ratio.inverse.median, ratio.inverse.high, ratio.inverse.first_s) == (0.5, 0.5, 2.0)
 
 
-@pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 64), (1e-4, 10), (2e-3, 1)])
+def test_each_two_candidates_are_compared_once(monkeypatch: pytest.MonkeyPatch):
+    compared: list[tuple[int, int]] = []
+
+    def made_up(self: Versus, first: int, second: int) -> Ratio:
+        compared.append((first, second))
+        ratio = 1.0 + 0.1 * (first - second)
+        return Ratio(ratio, ratio, ratio, 0.0, 20, 1.0, 1.0)
+
+    monkeypatch.setattr(Versus, "compared", made_up)
+    versus = Versus(None, None, None, Everything(medians={0: 1.0, 1: 1.01, 2: 2.0}), 1.0)  # type: ignore[arg-type]
+    assert versus.best(1) == (0, versus.ratio(1, 0))
+    assert versus.best(0)[0] == 0 and versus.best(0)[1].median == 1.0
+    assert versus.best(2)[0] == 0
+    assert compared == [(1, 0), (2, 0), (2, 1), (2, 0)]
+
+
+@pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 64), (3e-5, 4), (2e-3, 1)])
 def test_short_kernels_are_summed_up_to_a_window(seconds: float, repeats: int):
     assert repeats_for(seconds) == repeats
 
