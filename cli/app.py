@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -18,6 +19,8 @@ class Entry(NamedTuple):
     section: str
     module: str
 
+
+_SHORT = 60
 
 COMMANDS = {
     "shapes": Entry("Tune", "shapes"),
@@ -49,18 +52,22 @@ def load(name: str) -> Any:
         nested.info.cls = Group
     command = typer.main.get_command(nested)
     command.name = name
-    _name_arguments_only(command)
+    _for_people(command)
     return command
 
 
-def _name_arguments_only(command: Any) -> None:
-    """Help shows arguments as manuals do, SHAPE... or [SHAPE]..., without the Python types typer adds."""
+def _for_people(command: Any) -> None:
+    """Help shows arguments as manuals do, SHAPE... or [SHAPE]..., without the Python types typer adds.
+
+    Completion shows whole sentences or clauses.
+    """
+    command.short_help = _in_short(_first_sentence(command.help or ""))
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: ""
             parameter.get_usage_pieces = partial(_usage, parameter)
     for nested in getattr(command, "commands", {}).values():
-        _name_arguments_only(nested)
+        _for_people(nested)
 
 
 def _usage(argument: Any, ctx: Any) -> list[str]:
@@ -106,6 +113,14 @@ class LazyGroup(TyperGroup):
 
 def _first_sentence(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+
+
+def _in_short(sentence: str) -> str:
+    """For completion: zsh gets lines folded at 80 columns, and loses straight apostrophes."""
+    from textwrap import shorten
+
+    text = sentence if len(sentence) <= _SHORT else re.split("[:,] ", sentence)[0]
+    return shorten(text, _SHORT, placeholder="…").replace("'", "’")
 
 
 def _nearest(word: str) -> str:

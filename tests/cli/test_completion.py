@@ -37,3 +37,15 @@ def test_completion_can_be_shown_for_each_shell(shell):
     program = [sys.executable, "-m", "rooftune.cli"]
     ran = subprocess.run(program, env=os.environ | told, capture_output=True, text=True)
     assert "tune" in ran.stdout
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("words", ["tune ", "tune cache "])
+def test_descriptions_are_whole_sentences(shell, words):
+    told = {"_TUNE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": words}
+    told |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TYPER_COMPLETE_WORD_TO_COMPLETE": ""}
+    program = [sys.executable, "-m", "rooftune.cli"]
+    text = subprocess.run(program, env=os.environ | told, capture_output=True, text=True).stdout
+    assert "..." not in text
+    assert "device’s" in text or "environment’s" in text
+    assert all(line.count('":"') == 1 for line in text.splitlines() if shell == "zsh"), "no line is folded"
