@@ -1,7 +1,7 @@
 """OpenCL runtimes that pip installed, and drivers nobody registered, made visible to pyopencl.
 
 Must run before the first OpenCL call of the process: the ICD loader reads its list of vendors once.
-Only an environment variable and a folder of our own are written; vendors already there stay visible.
+Only environment variables and a folder of our own are written; vendors already there stay visible.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 INTEL_LIBRARY = "libintelocl.so"
 INTEL_NEEDS = ("libintlc.so.5", "libirng.so", "libsvml.so", "libimf.so")
 NVIDIA_LIBRARY = "libnvidia-opencl.so.1"
+POCL_THREAD_SETTINGS = ("POCL_AFFINITY", "POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT")
 DEFECTIVE_POCL = (
     "generates slow code (no wide vectors, no fused multiply-add), and its compiler stops the whole process "
     "on some kernels; any other OpenCL runtime is better"
@@ -74,6 +75,7 @@ def prepare() -> Runtimes:
 
 def _prepare() -> Runtimes:
     notes = give_runtimes_writable_caches()
+    _spread_pocl_threads()
     problems: list[str] = []
     present = _visible_vendors()
     added: list[Vendor] = []
@@ -91,6 +93,17 @@ def _single_vendor_asked() -> bool:
     """OCL_ICD_VENDORS naming one file or library, not a folder, is a choice to be respected."""
     asked = os.environ.get("OCL_ICD_VENDORS", "")
     return bool(asked) and not Path(asked).is_dir() and (asked.endswith(".icd") or ".so" in asked)
+
+
+def _spread_pocl_threads() -> None:
+    """Has PoCL keep each of its threads on a core of its own, unless something else was asked for.
+
+    Its threads sleep between launches and wake together. Linux then often leaves two on one core, for
+    as long as launches last about a millisecond, and half of the machine idle.
+    """
+    asked = any(name in os.environ for name in POCL_THREAD_SETTINGS)
+    if not asked and os.sched_getaffinity(0) == set(range(os.cpu_count() or 0)):
+        os.environ["POCL_AFFINITY"] = "1"
 
 
 def _visible_vendors() -> list[Vendor]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..device.client import Client, is_out_of_order
+from ..device.watching import watch
 from ..tuning.tuner import LocalTuner
 from .executor import Prepared
 
@@ -77,7 +78,9 @@ class RememberedNumpy:
 def _as_shared(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
     """The device reads and writes the host's memory by its addresses."""
     self.prepared.bind(cl.SVM(a), cl.SVM(b), cl.SVM(result))
-    self.launch(None)
+    event = self.launch(None)
+    if self.client.watches:
+        watch(event)
     self.queue.finish()
 
 
@@ -87,7 +90,9 @@ def _as_buffers(self: RememberedNumpy, a: Array, b: Array, result: Array) -> Non
     lhs, rhs = cl.Buffer(context, _READ, hostbuf=a), cl.Buffer(context, _READ, hostbuf=b)
     out = cl.Buffer(context, _WRITE, hostbuf=result)
     self.prepared.bind(lhs, rhs, out)
-    self.launch(None)
+    event = self.launch(None)
+    if self.client.watches:
+        watch(event)
     mapped, _ = cl.enqueue_map_buffer(queue, out, cl.map_flags.READ, 0, result.shape, result.dtype)
     mapped.base.release(queue)
     queue.finish()

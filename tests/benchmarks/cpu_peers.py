@@ -108,7 +108,7 @@ def rooftune_block(shape: str, elem: str, seconds: float, device: str | None) ->
 
     def call() -> None:
         rt.matmul(a, b, out=out, dtype=dtype, client=client)
-        client.queue.finish()
+        client.wait(out.events[-1])
 
     call()
     return {**timed(call, seconds), "what": winner(shape, elem, device)}

@@ -142,3 +142,29 @@ def test_a_folder_on_a_full_disk_is_not_writable(tmp_path: Path, monkeypatch: py
     assert places.writable(tmp_path, places.ROOM_BYTES)
     monkeypatch.setattr(os, "posix_fallocate", full)
     assert places.writable(tmp_path) and not places.writable(tmp_path, places.ROOM_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "1"), ({"POCL_AFFINITY": "0"}, "0"), ({"POCL_MAX_PTHREAD_COUNT": "1"}, None)],
+)
+def test_pocls_threads_keep_to_their_cores_unless_they_are_few_or_told_otherwise(
+    given: dict[str, str], expected: str | None
+) -> None:
+    names = ("POCL_AFFINITY", "POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT")
+    code = "import os, rooftune.device.opencl; print(os.environ.get('POCL_AFFINITY'))"
+    if os.sched_getaffinity(0) != set(range(os.cpu_count() or 0)):
+        expected = given.get("POCL_AFFINITY")
+    done = run(code, **{name: given.get(name) for name in names})
+    assert done.stdout.strip() == str(expected), done.stderr
+
+
+def test_a_process_kept_to_some_cores_leaves_pocls_threads_alone() -> None:
+    code = """
+import os
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+import rooftune.device.opencl
+print(os.environ.get("POCL_AFFINITY"))
+"""
+    expected = "None" if max(os.sched_getaffinity(0)) else "1"
+    assert run(code, POCL_AFFINITY=None).stdout.strip() == expected

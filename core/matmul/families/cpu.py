@@ -27,8 +27,9 @@ from .common import (
 KERNELS = ("prelude.cl", "cpu.cl")
 LOCAL_RESERVE_BYTES = 4096
 LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs
-MAX_DEPTH = 1024
-MAX_PANELS = 4
+DEEP_SHARE_BYTES = 1 << 20  # the same for a block of at most DEEP_PANELS, where that cache has twice as much
+MAX_DEPTH = 2048
+MAX_PANELS, DEEP_PANELS = 4, 2
 PACK_TILES, PACK_DEPTH = 8, 128  # what a work-item of pack_lhs takes: row tiles, elements of the summed axis
 SMALL_MADS = 1 << 22  # up to here a second launch costs more than packing lhs can save
 MIN_ITEM_MADS = 1 << 19  # below this, waking another core costs more than it saves
@@ -105,8 +106,7 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     depth = min(k, MAX_DEPTH)
     panels = min(MAX_PANELS, ceil_div(n, width * vectors))
     chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from)
-    budget = min(profile.local_bytes - LOCAL_RESERVE_BYTES, LEVEL2_SHARE_BYTES + 64 * 1024)
-    while chosen.local_bytes(size) > budget:
+    while chosen.local_bytes(size) > budget_bytes(profile, panels):
         if panels > 2:
             panels -= 1
         elif depth > 512:
@@ -119,6 +119,12 @@ def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
             raise UnsupportedError(f"needs more local memory than the device's {profile.local_bytes} bytes")
         chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from)
     return chosen
+
+
+def budget_bytes(profile: DeviceProfile, panels: int) -> int:
+    """Local memory for the copied blocks. CPU runtimes give as local memory what level 2 cache a core has."""
+    deep = min(DEEP_SHARE_BYTES, profile.local_bytes // 2) if panels <= DEEP_PANELS else 0
+    return min(profile.local_bytes - LOCAL_RESERVE_BYTES, max(LEVEL2_SHARE_BYTES, deep) + 64 * 1024)
 
 
 def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int = 1) -> CpuBlock:

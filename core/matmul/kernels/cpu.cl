@@ -8,7 +8,8 @@
  *         +----+----+            +------+------+------+          +---------+
  *
  *   for each KC of the summed axis
- *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; PACK_RHS)
+ *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; PACK_RHS; with
+ *       few rows, the first register tile does it on its way)
  *       for each MR rows of this block
  *           copy MR rows of lhs                                                (level 1 cache; COPIED)
  *           for each panel: MR x NR accumulators over KC, then added to the result
@@ -36,6 +37,19 @@
 /* Copies are aligned to their vectors, and a plain store is one instruction where vstore may be several. */
 #define STORE_LOCAL(v, p, i) *(__local acc_v *)((p) + (i)) = (v)
 
+/* Up to so many rows, the copy of rhs is made by the first row tile as it multiplies: then waiting for memory
+ * overlaps with arithmetic. With more rows it matters less than reading the rows of rhs from end to end. */
+#define FUSED_ROWS 256
+
+/* Has a line of the result fetched while the sums for it are computed. */
+#define WILL_WRITE(p)
+#ifdef __has_builtin
+#if __has_builtin(__builtin_prefetch)
+#undef WILL_WRITE
+#define WILL_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1, 3)
+#endif
+#endif
+
 #if PACK_RHS
 #define COPIED_PANELS PANELS
 #else
@@ -57,6 +71,11 @@ inline void copy_full_panels(__global const in_t *rhs, long rhs_row_arg, int k0,
         from += rhs_row;
     }
 }
+
+/* What the first row tile read of a panel, kept for the others. */
+#define COPY_Y(panel)                                                          \
+    _Pragma("unroll") for (int j = 0; j < NV; j++)                             \
+        STORE_LOCAL(y[j], panel, p * NR + j * VW)
 #endif
 
 /* One panel, in any order of rhs, past the last column filled with zeros. */
@@ -131,14 +150,16 @@ __kernel void pack_lhs(PROBLEM_ARGS, __global acc_t *restrict packed)
 }
 #endif
 
-/* Sums of one register tile over kc elements; b is a panel with rows b_row apart. */
-#define MULTIPLY(b_space, b, b_row)                                            \
+/* Sums of one register tile over kc elements; b is a panel with rows b_row apart. LOAD_Y reads a vector of a
+ * row, and AFTER is done with the NV of them in y. */
+#define MULTIPLY(b_space, b_t, b, b_row, LOAD_Y, AFTER)                        \
     do {                                                                       \
-        b_space const acc_t *from_ = (b);                                      \
+        b_space const b_t *from_ = (b);                                        \
         for (int p = 0; p < kc; p++) {                                         \
             acc_v y[NV];                                                       \
             _Pragma("unroll") for (int j = 0; j < NV; j++)                     \
-                y[j] = LOAD_ACCV(from_, j * VW);                               \
+                y[j] = LOAD_Y(from_, j * VW);                                  \
+            AFTER;                                                             \
             _Pragma("unroll") for (int i = 0; i < MR; i++)                     \
             {                                                                  \
                 acc_v x = (acc_v)(LHS_AT(i, p));                               \
@@ -192,6 +213,10 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
     long sums_row = out_row;
 #endif
 
+#if PACK_RHS && defined(RHS_COL_1)
+    bool copy_while_multiplying = row_block <= FUSED_ROWS;
+#endif
+
     for (int k0 = k_begin; k0 < k_end; k0 += depth_block) {
         int kc = min(depth_block, k_end - k0);
         bool first = k0 == k_begin;
@@ -200,7 +225,8 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
         int col_copy = col_begin;
 #ifdef RHS_COL_1
         int full = (col_end - col_begin) / NR;
-        copy_full_panels(rhs, rhs_row_arg, k0, kc, col_begin, full, panels);
+        if (!copy_while_multiplying)
+            copy_full_panels(rhs, rhs_row_arg, k0, kc, col_begin, full, panels);
         col_copy += full * NR;
 #endif
         for (; col_copy < col_end; col_copy += NR)
@@ -221,6 +247,11 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
                 a[i] = lhs + min(row + i, row_end - 1) * lhs_row + k0 * lhs_col;
 #endif
             for (int col = col_begin; col < col_end; col += NR) {
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+#pragma unroll
+                    for (int j = 0; j < NV; j++)
+                        WILL_WRITE(sums + min(row + i, row_end - 1) * sums_row + col + j * VW);
                 acc_v acc[MR][NV];
 #pragma unroll
                 for (int i = 0; i < MR; i++)
@@ -228,12 +259,18 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
                     for (int j = 0; j < NV; j++)
                         acc[i][j] = 0;
 #if PACK_RHS
-                MULTIPLY(__local, panels + (col - col_begin) * kc, NR);
+                __local acc_t *panel = panels + (col - col_begin) * kc;
+#ifdef RHS_COL_1
+                if (copy_while_multiplying && row == row_begin && col + NR <= col_end)
+                    MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOADV, COPY_Y(panel));
+                else
+#endif
+                    MULTIPLY(__local, acc_t, panel, NR, LOAD_ACCV, );
 #else
                 if (col + NR <= col_end)
-                    MULTIPLY(__global, rhs + k0 * rhs_row + col, rhs_row);
+                    MULTIPLY(__global, acc_t, rhs + k0 * rhs_row + col, rhs_row, LOAD_ACCV, );
                 else
-                    MULTIPLY(__local, panels, NR);
+                    MULTIPLY(__local, acc_t, panels, NR, LOAD_ACCV, );
 #endif
                 if (row + MR <= row_end && col + NR <= col_end) {
 #pragma unroll
