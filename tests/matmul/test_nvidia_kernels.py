@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rooftune.errors import UnsupportedError
-from rooftune.matmul.families import accelerated, gemv, simt
+from rooftune.matmul.families import accelerated, gemv, simt, split_k, tf32
 from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.problem import Elem, Operand, Problem, row_major
 
@@ -113,7 +113,8 @@ def strided(elem: Elem) -> Problem:
     """Neither axis contiguous on the left, columns reversed on the right."""
     m, n, k = 70, 66, 130
     return Problem(
-        Operand((m, k), (k * 2, 2), elem), Operand((k, n), (n, -1), elem, (n - 1) * elem.size_bytes),
+        Operand((m, k), (k * 2, 2), elem),
+        Operand((k, n), (n, -1), elem, (n - 1) * elem.size_bytes),
         Operand((m, n), row_major((m, n)), elem),
     )
 
@@ -137,6 +138,72 @@ def test_16_bit_products_of_awkward_operands(client, unit, variant):
     batched = Problem.of(640, 512, 320, Elem.F16, batch=5)
     for problem in (awkward(Elem.F16), awkward(Elem.BF16), strided(Elem.F16), batched):
         check(client, problem, accelerated.plan(problem, client.profile, unit=unit, variant=variant))
+
+
+TILES = [(tile, 1) for tile in accelerated.WARP_GROUP_TILES["one"]]
+SLICED = [(tile, slices) for tile in accelerated.WARP_GROUP_TILES["one"] for slices in (2, 5)]
+
+
+@pytest.mark.parametrize("feed", ["specialized_tma", "specialized_cyclic"])
+@pytest.mark.parametrize(("tile", "slices"), [*TILES, *SLICED], ids=str)
+def test_every_tile_of_warp_groups_whole_and_in_slices(client, feed, tile, slices):
+    form = accelerated.VARIANTS[feed]
+    if not accelerated.fills_evenly(tile, form, 128):
+        pytest.skip("work-items that copy don't come out even")
+    for orders in ORDERS:
+        for m, n, k in [(300, 520, 700), (257, 77, 645)]:
+            problem = Problem.of(m, n, k, Elem.F16, lhs_transposed=orders[0], rhs_transposed=orders[1])
+            plan = accelerated.plan(
+                problem, client.profile, unit="mma", variant=feed, tile=tile, slices=slices
+            )
+            check(client, problem, plan)
+    awkward_one, batched = awkward(Elem.BF16), Problem.of(200, 136, 330, Elem.F16, batch=3)
+    for problem in (awkward_one, batched):
+        check(
+            client,
+            problem,
+            accelerated.plan(problem, client.profile, unit="mma", variant=feed, tile=tile, slices=slices),
+        )
+
+
+@pytest.mark.parametrize("m", [1, 16, 17, 32, 33])
+def test_few_rows(client, m):
+    for orders in ORDERS:
+        for variant in ("specialized_tma", "simple_cyclic", "double_cyclic"):
+            problem = Problem.of(m, 200, 520, Elem.BF16, lhs_transposed=orders[0], rhs_transposed=orders[1])
+            check(client, problem, accelerated.plan(problem, client.profile, unit="cmma", variant=variant))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "full"])
+@pytest.mark.parametrize("variant", ["simple_tma", "specialized_tma"])
+@pytest.mark.parametrize("slices", [2, 7])
+def test_f32_on_matrix_units_in_slices(client, precision, variant, slices):
+    if precision == "full" and variant == "simple_tma":
+        pytest.skip("split operands have other forms")
+    tables = tf32.SPLIT_TILES if precision == "full" else tf32.TF32_TILES
+    for tile in tables[variant]:
+        for problem in (
+            Problem.of(300, 270, 700, precision=precision),
+            awkward(Elem.F32, precision),
+            Problem.of(130, 77, 513, batch=3, precision=precision),
+        ):
+            plan = accelerated.plan(
+                problem, client.profile, unit="mma", variant=variant, tile=tile, slices=slices
+            )
+            check(client, problem, plan)
+
+
+@pytest.mark.parametrize("slices", [2, 5])
+def test_plain_f32_in_slices(client, slices):
+    for problem in (
+        Problem.of(300, 270, 700),
+        Problem.of(65, 67, 8191),
+        Problem.of(130, 77, 513, batch=3),
+        Problem.of(700, 700, 701),
+        awkward(Elem.F32),
+        strided(Elem.F32),
+    ):
+        check(client, problem, split_k.plan(problem, client.profile, slices=slices))
 
 
 @pytest.mark.parametrize("precision", ["tf32", "full"])

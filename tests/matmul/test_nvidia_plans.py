@@ -12,12 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.device.profile import DeviceProfile
 from rooftune.errors import UnsupportedError
-from rooftune.matmul.families import accelerated, gemv, simt, tf32
-from rooftune.matmul.families.accelerated import DEPTH, SKINNY, VARIANTS, WARP_GROUP_TILES, WARP_TILES, Feed
+from rooftune.matmul.families import accelerated, gemv, simt, split_k, tf32
+from rooftune.matmul.families.accelerated import (
+    DEPTH,
+    SKINNY,
+    VARIANTS,
+    WARP_GROUP_COSTS,
+    WARP_GROUP_TILES,
+    WARP_TILES,
+    Feed,
+)
 from rooftune.matmul.families.common import kernel_text
 from rooftune.matmul.launch import Blob, KernelCall, LaunchPlan, Scratch, Slot
 from rooftune.matmul.nvidia.operands import Steps, operand_lines
-from rooftune.matmul.nvidia.tiles import HOPPER_SHARED_BYTES, Extents, Tile, choose, estimate, stages_that_fit
+from rooftune.matmul.nvidia.tiles import (
+    HOPPER_SHARED_BYTES,
+    Extents,
+    Tile,
+    choose,
+    choose_cut,
+    estimate,
+    slice_counts,
+    stages_that_fit,
+    whole_slices,
+)
 from rooftune.matmul.problem import Elem, Operand, Problem
 
 HOPPER = DeviceProfile("h", capability=(9, 0), compute_units=132, local_bytes=49152, max_work_group=1024)
@@ -38,17 +56,33 @@ def main_call(plan: LaunchPlan) -> KernelCall:
 
 @pytest.mark.parametrize("tile", [tile for table in WARP_GROUP_TILES.values() for tile in table], ids=str)
 def test_warp_group_tiles_can_be_multiplied_and_filled(tile):
-    assert tile.bm % (64 * tile.parts_m) == 0 and tile.bn % 64 == 0
+    assert tile.bm % (64 * tile.parts_m) == 0
     columns = tile.bn // tile.parts_n
+    assert columns % 64 == 0 or tile.parts_n == 1, "parts begin at blocks of 64 columns"
     assert columns % 32 == 0 and columns <= 256, "stored 32 columns at a time, at most 256 an instruction"
     accumulators = tile.bm // tile.parts_m // 64 * columns // 2
     assert accumulators <= 128
-    for feeders in (128 * tile.parts, 128):
-        assert DEPTH * 8 % feeders == 0 and tile.bm * 8 % feeders == 0 and tile.bn * 8 % feeders == 0
-    assert stages_that_fit((tile.bm + tile.bn) * 128, 2, HOPPER_SHARED_BYTES) == 2
+    assert 128 * tile.parts + 128 <= 1024
+    assert stages_that_fit((tile.bm + -(-tile.bn // 64) * 64) * 128, 2, HOPPER_SHARED_BYTES) == 2
 
 
-@pytest.mark.parametrize("tile", [SKINNY, *(t for table in WARP_TILES.values() for t in table)], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tiles_that_work_items_copy_come_out_even(variant):
+    form = VARIANTS[variant]
+    for m, n, k in [
+        (1024, 1024, 1024),
+        (1536, 1536, 1536),
+        (3072, 3072, 3072),
+        (512, 512, 8192),
+        (5120, 5120, 99),
+    ]:
+        tile = accelerated.cut_for(Problem.of(m, n, k, Elem.F16), HOPPER, form, warp_groups=True).tile
+        feeders = form.feed.producers or 128 * tile.parts
+        if not form.feed.is_bulk:
+            assert all(lines * 8 % feeders == 0 for lines in (DEPTH, tile.bm, tile.bn))
+
+
+@pytest.mark.parametrize("tile", [*SKINNY, *(t for table in WARP_TILES.values() for t in table)], ids=str)
 def test_warp_tiles_can_be_multiplied_and_filled(tile):
     rows, columns = tile.bm // tile.parts_m, tile.bn // tile.parts_n
     assert rows % 16 == 0 and columns % 16 == 0
@@ -64,7 +98,10 @@ def test_tiles_of_the_copy_engine_are_at_most_one_box_high(variant):
 
 
 @given(
-    m=st.integers(1, 20000), n=st.integers(1, 20000), k=st.integers(1, 20000), batch=st.integers(1, 64),
+    m=st.integers(1, 20000),
+    n=st.integers(1, 20000),
+    k=st.integers(1, 20000),
+    batch=st.integers(1, 64),
     units=st.integers(1, 200),
 )
 def test_the_chosen_tile_has_the_least_estimate(m, n, k, batch, units):
@@ -82,6 +119,62 @@ def test_large_products_take_large_tiles_and_small_ones_enough_groups():
     assert 100 <= Extents(1024, 1024, 1024, 1).tiles(small) <= 132
 
 
+@given(
+    m=st.integers(1, 5000),
+    n=st.integers(1, 5000),
+    k=st.integers(1, 70000),
+    batch=st.integers(1, 8),
+    units=st.integers(1, 200),
+)
+def test_slices_fill_one_round_and_are_never_empty(m, n, k, batch, units):
+    extents = Extents(m, n, k, batch)
+    cut = choose_cut(WARP_GROUP_TILES["one"], extents, units, DEPTH, WARP_GROUP_COSTS)
+    assert cut.slices in slice_counts(cut.tile, extents, units, DEPTH)
+    steps = -(-k // DEPTH)
+    for tile in WARP_GROUP_TILES["one"]:
+        for slices in slice_counts(tile, extents, units, DEPTH):
+            each = -(-steps // slices)
+            assert (slices - 1) * each < steps <= slices * each
+            assert slices == 1 or (slices * extents.tiles(tile) <= units and each >= 4)
+            chosen = estimate(cut.tile, extents, units, DEPTH, WARP_GROUP_COSTS, cut.slices)
+            assert chosen <= estimate(tile, extents, units, DEPTH, WARP_GROUP_COSTS, slices)
+
+
+@given(steps=st.integers(1, 5000), wanted=st.integers(1, 300))
+def test_as_many_slices_as_come_out_whole(steps, wanted):
+    slices = whole_slices(steps, wanted)
+    assert 1 <= slices <= wanted and (slices - 1) * -(-steps // slices) < steps
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "slices"),
+    [
+        ((1024, 1024, 1024), (128, 64), 1),
+        ((1152, 1152, 1152), (64, 192), 1),
+        ((1536, 1536, 1536), (192, 96), 1),
+        ((2048, 2048, 2048), (128, 256), 1),
+        ((2560, 2560, 2560), (128, 256), 1),
+        ((3072, 3072, 3072), (192, 192), 1),
+        ((5120, 5120, 5120), (192, 192), 1),
+        ((6144, 6144, 6144), (128, 256), 1),
+        ((128, 4096, 4096), (64, 64), 1),
+        ((512, 512, 8192), (128, 64), 4),
+    ],
+)
+def test_tiles_that_were_fastest_on_an_h200_are_chosen(shape, tile, slices):
+    problem = Problem.of(*shape, Elem.F16)
+    cut = accelerated.cut_for(problem, HOPPER, VARIANTS["specialized_tma"], warp_groups=True)
+    assert ((cut.tile.bm, cut.tile.bn), cut.slices) == (tile, slices)
+
+
+def test_odd_lines_take_larger_tiles():
+    extents = Extents(3000, 3000, 3000, 1)
+    even = estimate(Tile(128, 128, 2, 1), extents, 132, DEPTH, WARP_GROUP_COSTS)
+    odd = Extents(3000, 3000, 3000, 1, odd=True)
+    assert estimate(Tile(128, 128, 2, 1), odd, 132, DEPTH, WARP_GROUP_COSTS) > 1.3 * even
+    assert choose(WARP_GROUP_TILES["one"], odd, 132, DEPTH, WARP_GROUP_COSTS).bm == 192
+
+
 def test_no_room_for_two_stages_is_unsupported():
     with pytest.raises(UnsupportedError, match="two stages"):
         stages_that_fit(32768, 4, 49152)
@@ -94,7 +187,7 @@ def test_no_room_for_two_stages_is_unsupported():
 @pytest.mark.parametrize(("unit", "variant"), FORMS)
 @pytest.mark.parametrize("profile", [HOPPER, AMPERE], ids=["hopper", "ampere"])
 def test_a_plan_covers_the_result_within_the_device(unit, variant, profile):
-    for m, n, k in [(1, 1, 1), (16, 8192, 8192), (1000, 777, 33), (4096, 4096, 4096)]:
+    for m, n, k in [(1, 1, 1), (16, 8192, 8192), (1000, 777, 33), (512, 512, 8192), (4096, 4096, 4096)]:
         problem = Problem.of(m, n, k, Elem.F16)
         try:
             call = main_call(accelerated.plan(problem, profile, unit=unit, variant=variant))
@@ -106,9 +199,49 @@ def test_a_plan_covers_the_result_within_the_device(unit, variant, profile):
         assert threads <= 1024 and call.global_size[0] % threads == 0
         tiles = -(-m // bm) * -(-n // bn)
         groups = call.global_size[0] // threads
+        tiles *= option(call, "SLICES")
         assert groups == (min(tiles, profile.compute_units) if VARIANTS[variant].feed.producers else tiles)
-        assert stages * (bm + bn) * DEPTH * 2 <= (HOPPER_SHARED_BYTES if profile is HOPPER else 49152)
+        assert stages * (bm + -(-bn // 64) * 64) * DEPTH * 2 <= (
+            HOPPER_SHARED_BYTES if profile is HOPPER else 49152
+        )
         assert (call.rewrite is not None) == (unit == "mma" and profile is HOPPER)
+
+
+def test_sliced_products_have_room_for_their_sums_and_a_launch_that_adds_them():
+    problem = Problem.of(300, 520, 4000, Elem.F16, batch=2)
+    tile = Tile(128, 192, 2, 1)
+    plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma", tile=tile, slices=3)
+    assert [call.name for call in plan.calls] == ["matmul", "add_slices"]
+    multiply, add = plan.calls
+    assert (multiply.source, multiply.options, multiply.rewrite) == (add.source, add.options, add.rewrite)
+    tiles = 3 * 3 * 2
+    assert plan.scratch_bytes == (tiles * 3 * 128 * 192 * 4,)
+    assert Slot.OUT not in multiply.args and Slot.OUT in add.args
+    assert add.global_size[0] == tiles * 6 * 256, "a work-group to 32 of 192 columns"
+
+
+@pytest.mark.parametrize("precision", ["tf32", "full"])
+def test_sliced_f32_products_are_added_up(precision):
+    problem = Problem.of(512, 512, 8192, precision=precision)
+    plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma")
+    names = [call.name for call in plan.calls]
+    assert names == (
+        ["matmul", "reduce_parts"] if precision == "tf32" else ["prepare", "matmul", "reduce_parts", "repair"]
+    )
+    parts = main_call(plan).args
+    assert Slot.OUT not in parts and 8 * 512 * 512 * 4 in plan.scratch_bytes
+
+
+def test_split_k_runs_on_the_plain_f32_kernels():
+    plan = split_k.plan(Problem.of(64, 64, 65536), HOPPER)
+    assert [call.name for call in plan.calls] == ["matmul", "reduce_parts"]
+    assert "nvidia" in plan.calls[0].source or "BULK" in plan.calls[0].source
+    awkward = split_k.plan(Problem.of(65, 67, 8191), HOPPER, slices=5)
+    assert [call.name for call in awkward.calls] == ["matmul", "reduce_parts"]
+    assert option(awkward.calls[0], "SLICES") == 5
+    assert awkward.scratch_bytes == (5 * 65 * 67 * 4,)
+    few = split_k.plan(Problem.of(8, 8, 6), HOPPER)
+    assert [call.name for call in few.calls] == ["unit", "reduce_parts"], "a step is 32 of k"
 
 
 def test_the_variants_of_a_unit_are_different_programs():
@@ -148,13 +281,11 @@ def test_other_devices_are_refused():
 
 def test_the_low_parts_and_ranges_of_a_split_product_have_room():
     problem = Problem.of(300, 200, 1001, batch=3)
-    plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma")
+    plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma", tile=Tile(128, 128, 1, 2))
     assert [call.name for call in plan.calls] == ["pack", "prepare", "matmul", "repair"]
-    pitch = 1004
+    pitch = 1024
     chunks = -(-1001 // tf32.RHS_CHUNK)
-    assert plan.scratch_bytes == (
-        3 * 300 * pitch * 4, 3 * 300 * pitch * 4, 3 * 300 * 8, 3 * chunks * 200 * 8
-    )
+    assert plan.scratch_bytes == (3 * 300 * pitch * 4, 3 * 300 * pitch * 4, 3 * 300 * 8, 3 * chunks * 200 * 8)
 
 
 def test_vectors_go_through_the_copy_engine_only_where_it_can_read():
@@ -189,8 +320,24 @@ def test_operands_that_are_not_aligned_are_repacked_by_one_launch():
     lhs, rhs, plan = lines(problem)
     assert len(plan.calls) == 1
     assert (lhs.source, rhs.source) == (Scratch(0), Scratch(1))
-    assert (lhs.pitch, rhs.pitch) == (136, 72)
-    assert plan.scratch_bytes == (65 * 136 * 2, 131 * 72 * 2)
+    assert (lhs.pitch, rhs.pitch) == (144, 80)
+    assert plan.scratch_bytes == (65 * 144 * 2, 131 * 80 * 2)
+
+
+def test_repacked_lines_start_at_cache_lines_where_they_are_long():
+    lhs, rhs, _ = lines(Problem.of(65, 1023, 511, Elem.F16))
+    assert (lhs.pitch, rhs.pitch) == (512, 1024)
+    assert not lhs.odd and not rhs.odd
+
+
+def test_lines_at_odd_multiples_of_16_bytes_are_odd():
+    lhs, rhs, _ = lines(Problem.of(64, 1008, 1000, Elem.F16))
+    assert lhs.odd and not rhs.odd
+    shifted = Operand((64, 1024), (1024, 1), Elem.F16, offset_bytes=16)
+    lhs, _, _ = lines(
+        Problem(shifted, Operand.contiguous((1024, 64), Elem.F16), Operand.contiguous((64, 64), Elem.F16))
+    )
+    assert lhs.odd
 
 
 def test_a_demanded_order_turns_an_operand():
@@ -203,18 +350,24 @@ def test_a_demanded_order_turns_an_operand():
 def test_a_shared_operand_is_repacked_once():
     m, n, k = 10, 24, 33
     problem = Problem(
-        Operand((5, m, k), (m * k, k, 1), Elem.F32), Operand((5, k, n), (0, n, 1), Elem.F32, 4),
+        Operand((5, m, k), (m * k, k, 1), Elem.F32),
+        Operand((5, k, n), (0, n, 1), Elem.F32, 4),
         Operand((5, m, n), (m * n, n, 1), Elem.F32),
     )
     lhs, rhs, plan = lines(problem)
-    assert plan.scratch_bytes == (5 * m * 36 * 4, k * n * 4)
-    assert (lhs.inner, rhs.inner) == (m * 36, 0)
+    assert plan.scratch_bytes == (5 * m * 40 * 4, k * n * 4)
+    assert (lhs.inner, rhs.inner) == (m * 40, 0)
     assert [int(f) for f in rhs.batch_factors] == [0, 0]
 
 
 @given(
-    m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(1, 70), batch=st.integers(1, 3),
-    lhs_t=st.booleans(), rhs_t=st.booleans(), elem=st.sampled_from([Elem.F16, Elem.F32]),
+    m=st.integers(1, 70),
+    n=st.integers(1, 70),
+    k=st.integers(1, 70),
+    batch=st.integers(1, 3),
+    lhs_t=st.booleans(),
+    rhs_t=st.booleans(),
+    elem=st.sampled_from([Elem.F16, Elem.F32]),
 )
 def test_whatever_comes_out_is_aligned_and_holds_the_operand(m, n, k, batch, lhs_t, rhs_t, elem):
     problem = Problem.of(m, n, k, elem, batch=batch, lhs_transposed=lhs_t, rhs_transposed=rhs_t)
@@ -300,6 +453,20 @@ def test_gathering_columns_gives_each_lane_eight_in_a_row():
     assert quad == [[8 * lane + 2 * i for i in range(4)] for lane in range(4)]
 
 
+def test_two_rows_exchanged_give_each_eight_lanes_one_whole_line():
+    """The exchange of the wide 16-bit store, on (row, first column) of what each lane holds."""
+    lanes = range(8)
+    left = [(lane // 4, 8 * (lane % 4)) for lane in lanes]
+    right = [(row, 32 + column) for row, column in left]
+    odd = [lane // 4 for lane in lanes]
+    give = [left[lane] if odd[lane] else right[lane] for lane in lanes]
+    got = [give[lane ^ 4] for lane in lanes]
+    first = [got[lane] if odd[lane] else left[lane] for lane in lanes]
+    second = [right[lane] if odd[lane] else got[lane] for lane in lanes]
+    assert first == [(0, 8 * lane) for lane in lanes]
+    assert second == [(1, 8 * lane) for lane in lanes]
+
+
 def test_low_parts_are_what_rounding_to_tf32_leaves():
     """The kernel's integer rounding against rounding to 10 fraction bits, nearest even."""
     rng = np.random.default_rng(3)
@@ -315,8 +482,6 @@ def test_low_parts_are_what_rounding_to_tf32_leaves():
 
 
 def test_feeds_have_the_numbers_the_kernels_compare():
-    assert {feed.name for feed in Feed} == {
-        "BULK_PRODUCER", "COPY_PRODUCER", "BULK_INLINE", "COPY_INLINE"
-    }
+    assert {feed.name for feed in Feed} == {"BULK_PRODUCER", "COPY_PRODUCER", "BULK_INLINE", "COPY_INLINE"}
     text = kernel_text("nvidia_16bit.cl")
     assert all(f"FEED_{feed.name}" in text for feed in Feed)

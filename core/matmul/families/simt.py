@@ -12,17 +12,28 @@ import numpy as np
 
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
-from ..launch import Arg, KernelCall, LaunchPlan, Slot
+from ..launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
 from ..nvidia.operands import Lines, Steps, operand_lines, out_args, plain_lines, wide_stores
 from ..nvidia.tensormap import MapType, Swizzle
-from ..nvidia.tiles import HOPPER, Extents, Tile, choose, shared_limit, stages_that_fit
+from ..nvidia.tiles import (
+    HOPPER,
+    Costs,
+    Cut,
+    Extents,
+    Tile,
+    choose,
+    choose_cut,
+    shared_limit,
+    stages_that_fit,
+    whole_slices,
+)
 from ..problem import BatchWalk, Elem, Problem
 from .common import ceil_div, check, defines, kernel_text
 
 DEPTH = 32
 TILE_BAND = 16
 KERNELS = ("nvidia_common.cl", "nvidia_simt.cl", "nvidia_pack.cl")
-COPY_BELOW = 1 << 32
+COPY_BELOW = 1 << 27
 """Multiply-adds below which misaligned operands are copied by element: repacking would take longer."""
 
 
@@ -51,6 +62,10 @@ TILES = {
 }
 
 
+# Fitted to an H200, where one multiprocessor makes 0.2 million multiply-adds in a microsecond.
+SLICE_COSTS = Costs(finish_steps=6, adding=5e5, slice_element=0.4)
+
+
 def usable(problem: Problem, profile: DeviceProfile) -> bool:
     """Whether these kernels serve this element type on this device."""
     return profile.capability == HOPPER and problem.elem is Elem.F32 and problem.out.elem is Elem.F32
@@ -71,27 +86,59 @@ def plan(
     chosen = tile or choose(TILES[size], extents, profile.compute_units, DEPTH)
     assert isinstance(chosen, SimtTile)
     steps = Steps()
+    lhs, rhs, bulk = _read(problem, walk, steps)
+    out = (Slot.OUT, *out_args(problem, walk))
+    cut, wide = Cut(chosen), wide_stores(problem, walk)
+    steps.calls.append(_multiply(problem, profile, walk, cut, stages, lhs, rhs, out, wide, bulk=bulk))
+    return steps.plan()
+
+
+def slice_cut(problem: Problem, profile: DeviceProfile, slices: int | None = None) -> Cut:
+    """The tile and the number of slices of k that pay off; 1 where none do. `slices` fixes their number."""
+    walk = check(problem, profile)
+    extents = Extents(problem.m, problem.n, problem.k, walk.count)
+    tiles = (*TILES["max"], *TILES["min"])
+    cut = choose_cut(tiles, extents, profile.compute_units, DEPTH, SLICE_COSTS)
+    return cut if slices is None else Cut(cut.tile, whole_slices(ceil_div(problem.k, DEPTH), slices))
+
+
+def sliced(problem: Problem, profile: DeviceProfile, steps: Steps, cut: Cut) -> Scratch:
+    """Adds the launch that makes the slices' sums, [product][slice][m][n], and returns where they are."""
+    walk = check(problem, profile)
+    lhs, rhs, bulk = _read(problem, walk, steps)
+    m, n, inner = problem.m, problem.n, walk.extents[1]
+    parts = steps.scratch(walk.count * cut.slices * m * n * 4)
+    strides = (0, n, inner * cut.slices * m * n, cut.slices * m * n)
+    out = (parts, *(np.int64(x) for x in strides))
+    wide = np.uint32(n % 4 == 0)
+    steps.calls.append(_multiply(problem, profile, walk, cut, 2, lhs, rhs, out, wide, bulk=bulk))
+    return parts
+
+
+def _read(problem: Problem, walk: BatchWalk, steps: Steps) -> tuple[Lines, Lines, bool]:
+    """The operands as they are read, and whether by the copy engine; may add a launch that repacks them."""
     plain = plain_lines(problem, walk)
     work = problem.m * problem.n * problem.k * walk.count
     if plain is not None and work < COPY_BELOW and not all(lines.aligned for lines in plain):
-        steps.calls.append(_multiply(problem, profile, walk, chosen, stages, *plain, bulk=False))
-        return steps.plan()
-    lhs, rhs = operand_lines(problem, walk, steps, lhs_along_k=True, rhs_along_k=False)
-    steps.calls.append(_multiply(problem, profile, walk, chosen, stages, lhs, rhs, bulk=True))
-    return steps.plan()
+        return (*plain, False)
+    return (*operand_lines(problem, walk, steps, lhs_along_k=True, rhs_along_k=False), True)
 
 
 def _multiply(
     problem: Problem,
     profile: DeviceProfile,
     walk: BatchWalk,
-    tile: SimtTile,
+    cut: Cut,
     stages: int,
     lhs: Lines,
     rhs: Lines,
+    out: tuple[Arg, ...],
+    wide: np.uint32,
     *,
     bulk: bool,
 ) -> KernelCall:
+    tile = cut.tile
+    assert isinstance(tile, SimtTile)
     ring = stages_that_fit(tile.stage_bytes, 2 + stages, shared_limit(profile))
     tiles = (ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn))
     sizes = (problem.m, problem.n, problem.k, *tiles, walk.extents[1])
@@ -108,17 +155,17 @@ def _multiply(
             STAGES=ring,
             AHEAD=min(stages, ring - 1),
             BULK=int(bulk),
+            SLICES=cut.slices,
             TILE_BAND=TILE_BAND,
         ),
-        (tiles[0] * tiles[1] * walk.count * threads,),
+        (tiles[0] * tiles[1] * walk.count * cut.slices * threads,),
         (threads,),
         (
             *_operand_args(lhs, bulk, (DEPTH, tile.bm), Swizzle.B128),
             *_operand_args(rhs, bulk, (tile.bn, DEPTH), Swizzle.NONE),
-            Slot.OUT,
-            *out_args(problem, walk),
+            *out,
             *(np.uint32(x) for x in sizes),
-            wide_stores(problem, walk),
+            wide,
         ),
     )
 

@@ -7,8 +7,9 @@ import numpy as np
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import KernelCall, LaunchPlan, Scratch, Slot
+from ..nvidia.operands import Steps
 from ..problem import Problem
-from . import cpu, unit
+from . import cpu, simt, unit
 from .common import (
     accumulator_bytes,
     ceil_div,
@@ -20,7 +21,7 @@ from .common import (
     type_options,
 )
 
-KERNELS = ("prelude.cl", "unit.cl", "cpu.cl", "reduce.cl")
+KERNELS = tuple(dict.fromkeys(("prelude.cl", "unit.cl", "cpu.cl", "reduce.cl", *simt.KERNELS)))
 MAX_SLICES = 64
 
 
@@ -32,11 +33,18 @@ def slice_count(problem: Problem, profile: DeviceProfile, blocks: int, step: int
 
 
 def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None) -> LaunchPlan:
-    """Two launches: the slices' partial products, then their sum. Raises UnsupportedError when k is 1."""
+    """The slices' partial products, then their sum. Raises UnsupportedError when k is 1."""
     walk = check(problem, profile)
     if problem.k < 2:
         raise UnsupportedError("k is 1: nothing to split")
     size = walk.count * problem.m * problem.n * accumulator_bytes(problem)
+    steps = Steps()
+    if simt.usable(problem, profile):
+        cut_here = simt.slice_cut(problem, profile, slices)
+        if cut_here.slices > 1:
+            parts = simt.sliced(problem, profile, steps, cut_here)
+            steps.calls.append(reduce_call(problem, profile, cut_here.slices, parts))
+            return _checked(steps.plan(), profile)
     if profile.is_cpu:
         tile = cpu.tile(problem, profile, packed=True)
         groups = ceil_div(problem.n, tile.panels * tile.panel)
@@ -51,9 +59,14 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
         count, depth = cut(problem, slices or slice_count(problem, profile, groups, block.depth))
         multiply = (unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth),)
         scratch = (count * size,)
-    if profile.max_alloc_bytes and max(scratch) > profile.max_alloc_bytes:
-        raise UnsupportedError(f"sums of {max(scratch)} bytes; at most {profile.max_alloc_bytes} here")
-    return LaunchPlan((*multiply, reduce_call(problem, profile, count)), scratch)
+    return _checked(LaunchPlan((*multiply, reduce_call(problem, profile, count)), scratch), profile)
+
+
+def _checked(plan: LaunchPlan, profile: DeviceProfile) -> LaunchPlan:
+    most = max(plan.scratch_bytes)
+    if profile.max_alloc_bytes and most > profile.max_alloc_bytes:
+        raise UnsupportedError(f"sums of {most} bytes; at most {profile.max_alloc_bytes} here")
+    return plan
 
 
 def cut(problem: Problem, wanted: int) -> tuple[int, int]:
@@ -62,12 +75,14 @@ def cut(problem: Problem, wanted: int) -> tuple[int, int]:
     return ceil_div(problem.k, depth), depth
 
 
-def reduce_call(problem: Problem, profile: DeviceProfile, slices: int) -> KernelCall:
-    """The launch that adds up the slices in the plan's first scratch buffer."""
+def reduce_call(
+    problem: Problem, profile: DeviceProfile, slices: int, parts: Scratch | None = None
+) -> KernelCall:
+    """The launch that adds up the slices in `parts` (the first scratch buffer), product by product."""
     walk = check(problem, profile)
     wide = min(64, profile.max_work_group, 2 * lower_pow2(problem.n))
     args = (
-        Scratch(0),
+        parts or Scratch(0),
         Slot.OUT,
         *operand_args(problem.out, walk.out),
         np.int32(problem.m),

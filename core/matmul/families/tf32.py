@@ -6,18 +6,36 @@ import numpy as np
 
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
-from ..launch import KernelCall, LaunchPlan, Scratch, Slot
-from ..nvidia.operands import Lines, Steps, operand_lines, out_args, wide_stores
+from ..launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
+from ..nvidia.operands import Lines, Steps, operand_lines, out_args, packed_pitch, wide_stores
 from ..nvidia.ptx import PtxRewrite
 from ..nvidia.registers import pin, wgmma_tf32
 from ..nvidia.tensormap import MapType
-from ..nvidia.tiles import HOPPER, Extents, Tile, choose, shared_limit, stages_that_fit
+from ..nvidia.tiles import (
+    HOPPER,
+    Costs,
+    Cut,
+    Extents,
+    Tile,
+    choose_cut,
+    shared_limit,
+    stages_that_fit,
+    whole_slices,
+)
 from ..problem import BatchWalk, Problem
-from .common import ceil_div, defines, kernel_text, round_up
+from .common import ceil_div, defines, kernel_text
+from .split_k import reduce_call
 
 DEPTH = 32
 TILE_BAND = 16
-KERNELS = ("nvidia_common.cl", "nvidia_wgmma32.cl", "nvidia_split.cl", "nvidia_pack.cl")
+KERNELS = (
+    "nvidia_common.cl",
+    "nvidia_wgmma32.cl",
+    "nvidia_split.cl",
+    "nvidia_pack.cl",
+    "prelude.cl",
+    "reduce.cl",
+)
 SPLIT_K = range(256, 65536 + 1)
 """Where split operands are as exact as a chain of plain multiply-adds.
 
@@ -51,6 +69,10 @@ SPLIT_TILES = {
     "simple_tma_multi_rows": (Tile(64, 256, 1, 2), Tile(64, 128, 1, 1, 0.5)),
     "specialized_tma": (Tile(128, 128, 1, 2), Tile(64, 128, 1, 2, 0.6), Tile(64, 64, 1, 1, 0.4)),
 }
+# Fitted to an H200, where one multiprocessor makes 1.5 million multiply-adds in a microsecond, or 0.5 of
+# three products each.
+TF32_COSTS = Costs(adding=4e6, slice_element=2.7)
+SPLIT_COSTS = Costs(adding=1.3e6, slice_element=0.9)
 UNROLL = {"simple_tma": 1, "simple_tma_multi_rows": 1, "specialized_tma": 2}
 
 
@@ -62,6 +84,7 @@ def plan_f32(
     unit: str,
     variant: str,
     tile: Tile | None = None,
+    slices: int | None = None,
 ) -> LaunchPlan:
     """Launches for f32 at precision "tf32" or "full". Raises UnsupportedError where that is not offered.
 
@@ -82,14 +105,16 @@ def plan_f32(
     lhs, rhs = operand_lines(problem, walk, steps, lhs_along_k=True, rhs_along_k=False)
     extents = Extents(problem.m, problem.n, problem.k, walk.count)
     table = (SPLIT_TILES if split else TF32_TILES)[variant]
-    tile = tile or choose(table, extents, profile.compute_units, DEPTH)
     unroll = 1 if split else UNROLL[variant]
-    if not split:
-        steps.calls.append(_multiply(problem, profile, walk, tile, unroll, lhs, lhs, rhs, split=False))
-        return steps.plan()
-    low, ranges = _prepare(problem, lhs, rhs, steps)
-    steps.calls.append(_multiply(problem, profile, walk, tile, unroll, lhs, low, rhs, split=True))
-    steps.calls.append(_repair(problem, walk, lhs, rhs, ranges))
+    if tile is None:
+        costs = SPLIT_COSTS if split else TF32_COSTS
+        cut = choose_cut(table, extents, profile.compute_units, unroll * DEPTH, costs)
+    else:
+        cut = Cut(tile, whole_slices(ceil_div(problem.k, unroll * DEPTH), slices or 1))
+    low, ranges = _prepare(problem, lhs, rhs, steps) if split else (lhs, None)
+    _multiply(problem, profile, walk, cut, unroll, lhs, low, rhs, steps, split=split)
+    if ranges is not None:
+        steps.calls.append(_repair(problem, walk, lhs, rhs, ranges))
     return steps.plan()
 
 
@@ -97,18 +122,21 @@ def _multiply(
     problem: Problem,
     profile: DeviceProfile,
     walk: BatchWalk,
-    tile: Tile,
+    cut: Cut,
     unroll: int,
     lhs: Lines,
     low: Lines,
     rhs: Lines,
+    steps: Steps,
     *,
     split: bool,
-) -> KernelCall:
+) -> None:
+    """The launch that multiplies, and the one that adds up slices."""
+    tile = cut.tile
     stage_bytes = (tile.bm * (2 if split else 1) + tile.bn) * DEPTH * 4
     stages = stages_that_fit(stage_bytes, 8, shared_limit(profile))
     tiles = (ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn))
-    groups = min(tiles[0] * tiles[1] * walk.count, profile.compute_units)
+    groups = min(tiles[0] * tiles[1] * walk.count * cut.slices, profile.compute_units)
     threads = 128 * tile.parts_n + 128
     box = (DEPTH, tile.bm)
     sizes = (problem.m, problem.n, problem.k, *tiles, walk.count, walk.extents[1])
@@ -117,7 +145,15 @@ def _multiply(
         + wgmma_tf32("PRODUCT_FIRST", tile.bm, accumulate=False)
         + pin("PIN", tile.bm // 2)
     )
-    return KernelCall(
+    out: tuple[Arg, ...] = (Slot.OUT, *out_args(problem, walk))
+    wide = wide_stores(problem, walk)
+    parts = None
+    if cut.slices > 1:
+        m, n, inner = problem.m, problem.n, walk.extents[1]
+        parts = steps.scratch(walk.count * cut.slices * m * n * 4)
+        strides = (0, n, inner * cut.slices * m * n, cut.slices * m * n)
+        out, wide = (parts, *(np.int64(x) for x in strides)), np.uint32(n % 4 == 0)
+    call = KernelCall(
         prologue + kernel_text("nvidia_common.cl", "nvidia_wgmma32.cl"),
         "matmul",
         defines(
@@ -127,6 +163,7 @@ def _multiply(
             N_STEPS=tile.bn // (64 * tile.parts_n),
             SPLIT=int(split),
             UNROLL=unroll,
+            SLICES=cut.slices,
             TILE_BAND=TILE_BAND,
         ),
         (groups * threads,),
@@ -137,20 +174,22 @@ def _multiply(
             *lhs.batch_factors,
             rhs.tensor_map(MapType.F32 if split else MapType.TF32, (DEPTH, DEPTH)),
             *rhs.batch_factors,
-            Slot.OUT,
-            *out_args(problem, walk),
+            *out,
             *(np.uint32(x) for x in sizes),
-            wide_stores(problem, walk),
+            wide,
         ),
         PtxRewrite(entry_directives=(".minnctapersm 1",)),
     )
+    steps.calls.append(call)
+    if parts is not None:
+        steps.calls.append(reduce_call(problem, profile, cut.slices, parts))
 
 
 def _prepare(problem: Problem, lhs: Lines, rhs: Lines, steps: Steps) -> tuple[Lines, tuple[Scratch, Scratch]]:
     """The low parts of lhs, and the ranges of lhs's rows and rhs's columns."""
     m, n, k = problem.m, problem.n, problem.k
     (lhs_outer, lhs_inner), (rhs_outer, rhs_inner) = lhs.matrices, rhs.matrices
-    pitch = round_up(k, 4)
+    pitch = packed_pitch(k, lhs.elem.size_bytes)
     rows, rhs_count, chunks = lhs_outer * lhs_inner * m, rhs_outer * rhs_inner, ceil_div(k, RHS_CHUNK)
     low = steps.scratch(rows * pitch * 4)
     ranges = (steps.scratch(rows * RANGE_BYTES), steps.scratch(rhs_count * chunks * n * RANGE_BYTES))

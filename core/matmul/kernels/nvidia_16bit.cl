@@ -13,15 +13,20 @@
 //   FEED_BULK_INLINE     one of the multiplying work-items, through the copy engine
 //   FEED_COPY_INLINE     all multiplying work-items in turn, with asynchronous 16-byte copies
 //
-// Needs BM BN STAGES FEED TILE_BAND LHS_K_CONTIGUOUS RHS_K_CONTIGUOUS PACK_PAIR and WORKERS, the number of
+// With SLICES above 1 (only with a producer) k is cut in as many slices, and each slice of a tile is a tile of its own.
+//
+// Needs BM BN STAGES SLICES FEED TILE_BAND LHS_K_CONTIGUOUS RHS_K_CONTIGUOUS PACK_PAIR and WORKERS, the number of
 // multiplying work-items.
 
 #define BK 64
 #define ROW_BYTES 128
 #define BLOCK_BYTES (64 * ROW_BYTES)
 #define LHS_BYTES (BM * ROW_BYTES)
-#define RHS_BYTES (BN * ROW_BYTES)
+#define RHS_BLOCKS ((BN + 63) / 64)
+#define RHS_BYTES (RHS_BLOCKS * BLOCK_BYTES)
 #define STAGE_BYTES (LHS_BYTES + RHS_BYTES)
+// What the copy engine brings in: whole blocks of rhs, or BN rows of it.
+#define FILLED_BYTES (LHS_BYTES + (RHS_K_CONTIGUOUS ? BN * ROW_BYTES : RHS_BYTES))
 
 #define HAS_PRODUCER (FEED == FEED_BULK_PRODUCER || FEED == FEED_COPY_PRODUCER)
 #define IS_BULK (FEED == FEED_BULK_PRODUCER || FEED == FEED_BULK_INLINE)
@@ -49,7 +54,7 @@ static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, ui
     uint outer = batch / w.inner_batches, inner = batch % w.inner_batches;
     uint lz = inner * (uint)w.lhs_inner, lw = outer * (uint)w.lhs_outer;
     uint rz = inner * (uint)w.rhs_inner, rw = outer * (uint)w.rhs_outer;
-    barrier_expect_bytes(bar, STAGE_BYTES);
+    barrier_expect_bytes(bar, FILLED_BYTES);
 #if LHS_K_CONTIGUOUS
     copy_box(stage, w.lhs, k0, m0, lz, lw, bar);
 #else
@@ -60,7 +65,7 @@ static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, ui
     copy_box(stage + LHS_BYTES, w.rhs, k0, n0, rz, rw, bar);
 #else
     #pragma unroll
-    for (uint i = 0; i < BN / 64; i++)
+    for (uint i = 0; i < RHS_BLOCKS; i++)
         copy_box(stage + LHS_BYTES + i * BLOCK_BYTES, w.rhs, n0 + 64 * i, k0, rz, rw, bar);
 #endif
 }
@@ -101,16 +106,22 @@ static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, ui
 #else
     rhs += 2 * ((k0 + line) * w.rhs_row + n0);
     #pragma unroll
-    for (uint i = 0; i < BN / 64; i++)
+    for (uint i = 0; i < RHS_BLOCKS; i++)
         copy_lines(to + i * BLOCK_BYTES, rhs + 128 * i, w.rhs_row, k_left, 2 * (int)(w.n - n0 - 64 * i - 8 * piece), BK);
 #endif
 }
 
 #endif
 
+// Slices come one after another, so that tiles in flight together share operands.
 #define LOCATE_TILE(index)                                                                                   \
-    uint batch = (index) / (tiles_m * tiles_n);                                                              \
-    uint2 tile = tile_of((index) % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);                        \
+    uint slice = SLICES == 1 ? 0 : (index) / (total / SLICES), item = SLICES == 1 ? (index) : (index) % (total / SLICES); \
+    uint first_step = slice * ((steps + SLICES - 1) / SLICES);                                               \
+    uint last_step = min(steps, first_step + (steps + SLICES - 1) / SLICES);                                 \
+    LOCATE_ITEM(item)
+#define LOCATE_ITEM(item)                                                                                    \
+    uint batch = (item) / (tiles_m * tiles_n);                                                               \
+    uint2 tile = tile_of((item) % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);                         \
     uint m0 = tile.x * BM, n0 = tile.y * BN
 
 // The producer's whole life, for every tile of this work-group. FEED_COPY_PRODUCER hands stages over LAG later
@@ -122,7 +133,7 @@ static inline void produce(Work w, uint base, uint full, uint empty, uint total,
     if (producer > 0) return;
     for (uint index = get_group_id(0); index < total; index += get_num_groups(0)) {
         LOCATE_TILE(index);
-        for (uint step = 0; step < steps; step++) {
+        for (uint step = first_step; step < last_step; step++) {
             barrier_wait(empty + 8 * slot, phase ^ 1);
             fill_stage(w, base + slot * STAGE_BYTES, full + 8 * slot, m0, n0, step * BK, batch, 0);
             if (++slot == STAGES) { slot = 0; phase ^= 1; }
@@ -132,7 +143,7 @@ static inline void produce(Work w, uint base, uint full, uint empty, uint total,
     uint issued = 0, handed = 0;
     for (uint index = get_group_id(0); index < total; index += get_num_groups(0)) {
         LOCATE_TILE(index);
-        for (uint step = 0; step < steps; step++) {
+        for (uint step = first_step; step < last_step; step++) {
             barrier_wait(empty + 8 * slot, phase ^ 1);
             fill_stage(w, base + slot * STAGE_BYTES, 0, m0, n0, step * BK, batch, producer);
             copies_commit();
@@ -155,23 +166,37 @@ static inline void produce(Work w, uint base, uint full, uint empty, uint total,
 #endif
 }
 
+// With the copy engine's producer that warp makes the barriers and does not wait for the others: they meet it once,
+// before their first stage. Otherwise work-item 0 makes them and all wait here.
+#if FEED == FEED_BULK_PRODUCER
+#define STARTER WORKERS
+#define PRODUCER_STARTS() \
+    do { converge_warp(); asm volatile("bar.arrive 1, %0;" : : "n"(THREADS) : "memory"); } while (0)
+#define WORKERS_START() asm volatile("bar.sync 1, %0;" : : "n"(THREADS) : "memory")
+#else
+#define STARTER 0
+#define PRODUCER_STARTS()
+#define WORKERS_START()
+#endif
 static inline void prepare_barriers(Work w, uint full, uint empty)
 {
 #if IS_BULK
-    if (get_local_id(0) == 0) {
+    if (get_local_id(0) == STARTER) {
         prefetch_map(w.lhs);
         prefetch_map(w.rhs);
     }
 #endif
 #if FEED != FEED_COPY_INLINE
-    if (get_local_id(0) == 0) {
+    if (get_local_id(0) == STARTER) {
         for (uint i = 0; i < STAGES; i++) {
             barrier_init(full + 8 * i, FEED == FEED_COPY_PRODUCER ? PRODUCERS : 1);
             barrier_init(empty + 8 * i, WORKERS / 32);
         }
         barrier_init_done();
     }
+#if FEED != FEED_BULK_PRODUCER
     barrier(CLK_LOCAL_MEM_FENCE);
+#endif
 #endif
 }
 
@@ -248,7 +273,7 @@ static inline void store_pair(__global ushort *row, uint col, uint n, uint wide,
     __local ulong barriers[2 * STAGES];                                                                      \
     uint base = shared_address(stages), full = shared_address(barriers), empty = full + 8 * STAGES;          \
     uint thread = get_local_id(0), warp = thread / 32, lane = thread % 32;                                   \
-    uint steps = (k + BK - 1) / BK, total = tiles_m * tiles_n * batches;                                     \
+    uint steps = (k + BK - 1) / BK, total = tiles_m * tiles_n * batches * SLICES;                                    \
     Work work = {m, n, k, tiles_m, tiles_n, inner_batches, lhs + LHS_OFFSET, rhs + RHS_OFFSET,               \
                  lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner};                              \
     out += out_offset;                                                                                       \

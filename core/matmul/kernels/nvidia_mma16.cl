@@ -97,17 +97,19 @@ __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void matmul(MATMUL
     MATMUL_SETUP();
 #if HAS_PRODUCER
     if (warp >= WORKERS / 32) {
+        PRODUCER_STARTS();
         produce(work, base, full, empty, total, steps, thread - WORKERS);
         return;
     }
 #endif
+    WORKERS_START();
     uint warp_m = warp / WARPS_N, warp_n = warp % WARPS_N, slot = 0, phase = 0;
 #if HAS_PRODUCER
     for (uint index = get_group_id(0); index < total; index += get_num_groups(0)) {
         LOCATE_TILE(index);
         float acc[M_STEPS][N_STEPS][4];
         CLEAR_TILE();
-        for (uint step = 0; step < steps; step++) {
+        for (uint step = first_step; step < last_step; step++) {
             barrier_wait(full + 8 * slot, phase);
             converge_warp();
             MULTIPLY(base + slot * STAGE_BYTES, 0, BK / 16)

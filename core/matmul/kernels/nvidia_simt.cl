@@ -13,7 +13,10 @@
 // BULK 1: work-item 0 brings stages in through the copy engine, AHEAD stages before their use.
 // BULK 0: all work-items copy single elements asynchronously, for operands of any alignment.
 //
-// Defined by the build: BM BN TM TN K_GROUPS STAGES AHEAD BULK TILE_BAND.
+// With SLICES above 1 k is cut in as many slices, each slice of a tile is made by a work-group of its own, and
+// `out` holds the slices of a product one after another, for another kernel to add up.
+//
+// Defined by the build: BM BN TM TN K_GROUPS STAGES AHEAD BULK SLICES TILE_BAND.
 
 #define BK 32
 #define ROW_BYTES 128
@@ -80,10 +83,12 @@ void matmul(__global const float *lhs, long lhs_offset, long lhs_row, long lhs_o
     uint base = shared_address(stages);
     uint thread = get_local_id(0), owner = thread % OWNERS, lane = thread % 32, k_group = thread / OWNERS;
     uint tx = lane % 8 + 8 * (owner / 32 % WARPS_X), ty = lane / 8 + 4 * (owner / 32 / WARPS_X);
-    uint batch = get_group_id(0) / (tiles_m * tiles_n);
-    uint2 tile = tile_of(get_group_id(0) % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);
+    uint items = get_num_groups(0) / SLICES, slice = get_group_id(0) / items, item = get_group_id(0) % items;
+    uint batch = item / (tiles_m * tiles_n);
+    uint2 tile = tile_of(item % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);
     uint m0 = tile.x * BM, n0 = tile.y * BN, outer = batch / inner_batches, inner = batch % inner_batches;
-    uint steps = (k + BK - 1) / BK;
+    uint all_steps = (k + BK - 1) / BK, each = (all_steps + SLICES - 1) / SLICES, first_step = slice * each;
+    uint steps = min(all_steps, first_step + each) - first_step;
 
 #if BULK
     __local ulong barriers[2 * STAGES];
@@ -97,14 +102,14 @@ void matmul(__global const float *lhs, long lhs_offset, long lhs_row, long lhs_o
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (thread == 0)
-        for (uint i = 0; i < AHEAD && i < steps; i++) FILL(i, i);
+        for (uint i = 0; i < AHEAD && i < steps; i++) FILL(first_step + i, i);
     // The slot to refill runs AHEAD of the slot in use; its first turn round the ring needs no waiting.
     uint refill = AHEAD % STAGES, refill_phase = AHEAD == STAGES ? 0 : 1;
 #else
     lhs += lhs_offset + outer * lhs_outer + inner * lhs_inner + m0 * lhs_row;
     rhs += rhs_offset + outer * rhs_outer + inner * rhs_inner + n0;
     for (uint i = 0; i < STAGES - 1; i++) {
-        if (i < steps) FILL(i, i);
+        if (i < steps) FILL(first_step + i, i);
         copies_commit();
     }
     uint refill = STAGES - 1;
@@ -121,7 +126,7 @@ void matmul(__global const float *lhs, long lhs_offset, long lhs_row, long lhs_o
 #if BULK
         if (thread == 0 && step + AHEAD < steps) {
             barrier_wait(empty + 8 * refill, refill_phase);
-            FILL(step + AHEAD, refill);
+            FILL(first_step + step + AHEAD, refill);
         }
         converge_warp();
         if (++refill == STAGES) { refill = 0; refill_phase ^= 1; }
@@ -129,7 +134,7 @@ void matmul(__global const float *lhs, long lhs_offset, long lhs_row, long lhs_o
 #else
         COPIES_WAIT(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (step + STAGES - 1 < steps) FILL(step + STAGES - 1, refill);
+        if (step + STAGES - 1 < steps) FILL(first_step + step + STAGES - 1, refill);
         copies_commit();
         if (++refill == STAGES) refill = 0;
 #endif
@@ -169,7 +174,7 @@ void matmul(__global const float *lhs, long lhs_offset, long lhs_row, long lhs_o
         if (++slot == STAGES) { slot = 0; phase ^= 1; }
     }
 
-    out += out_offset + outer * out_outer + inner * out_inner;
+    out += out_offset + outer * out_outer + inner * out_inner + (long)slice * m * n;
 #if K_GROUPS == 2
     // Each set keeps one half of the rows and gives the other half away.
     __local float *shared = (__local float *)stages;

@@ -15,7 +15,10 @@
 //                        high.high, are added to f32 registers after every stage, because the matrix
 //                        unit's own additions round coarser than f32.
 //
-// Defined by the build: BM STAGES WARP_GROUPS N_STEPS (1 or 2) SPLIT UNROLL TILE_BAND, and the macros
+// With SLICES above 1 k is cut in as many slices, each slice of a tile is a tile of its own, and `out` holds the slices
+// of a product one after another, for another kernel to add up.
+//
+// Defined by the build: BM STAGES WARP_GROUPS N_STEPS (1 or 2) SPLIT UNROLL SLICES TILE_BAND, and the macros
 // PRODUCT, PRODUCT_FIRST (replaces instead of adding) and PIN.
 
 #define BK 32
@@ -91,8 +94,10 @@ static inline void store_row(__global float *row, uint col, uint n, uint wide, c
 }
 
 #define LOCATE_TILE(index)                                                                                   \
-    uint batch = (index) / (tiles_m * tiles_n);                                                              \
-    uint2 tile = tile_of((index) % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);                        \
+    uint slice = (index) / (total / SLICES), item = (index) % (total / SLICES);                              \
+    uint first_step = slice * slice_steps, last_step = min(steps, first_step + slice_steps);                 \
+    uint batch = item / (tiles_m * tiles_n);                                                                 \
+    uint2 tile = tile_of(item % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);                           \
     uint m0 = tile.x * BM, n0 = tile.y * BN;                                                                 \
     uint outer = batch / inner_batches, inner = batch % inner_batches
 
@@ -109,7 +114,8 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
     uint thread = get_local_id(0), warp = thread / 32, lane = thread % 32;
     // Stages past the end of k arrive as zeros.
     uint steps = (k + BK * UNROLL - 1) / (BK * UNROLL) * UNROLL;
-    uint total = tiles_m * tiles_n * batches, slot = 0, phase = 0;
+    uint slice_steps = (steps / UNROLL + SLICES - 1) / SLICES * UNROLL;
+    uint total = tiles_m * tiles_n * batches * SLICES, slot = 0, phase = 0;
     out += out_offset;
 
     if (thread == 0) {
@@ -127,7 +133,7 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
             for (uint index = get_group_id(0); index < total; index += get_num_groups(0)) {
                 LOCATE_TILE(index);
                 uint lz = inner * lhs_inner, lw = outer * lhs_outer, rz = inner * rhs_inner, rw = outer * rhs_outer;
-                for (uint step = 0; step < steps; step++) {
+                for (uint step = first_step; step < last_step; step++) {
                     barrier_wait(empty + 8 * slot, phase ^ 1);
                     uint stage = base + slot * STAGE_BYTES, bar = full + 8 * slot;
                     barrier_expect_bytes(bar, STAGE_BYTES);
@@ -157,7 +163,7 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
                 #pragma unroll
                 for (uint c = 0; c < BM / 2; c++) { acc[i][c] = 0.0f; sum[i][c] = 0.0f; }
             uint previous = 0;
-            for (uint step = 0; step < steps; step += UNROLL) {
+            for (uint step = first_step; step < last_step; step += UNROLL) {
                 #pragma unroll
                 for (uint u = 0; u < UNROLL; u++) {
                     barrier_wait(full + 8 * slot, phase);
@@ -197,7 +203,7 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
                     if (lane == 0) barrier_arrive(empty + 8 * slot);
 #else
                     PRODUCTS_WAIT(1);
-                    if (step + u > 0 && lane == 0) barrier_arrive(empty + 8 * previous);
+                    if (step + u > first_step && lane == 0) barrier_arrive(empty + 8 * previous);
                     previous = slot;
 #endif
 #if SPLIT
@@ -218,7 +224,7 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
             #pragma unroll
             for (uint i = 0; i < N_STEPS; i++) PIN(acc[i]);
 
-            __global float *to = out + outer * out_outer + inner * out_inner;
+            __global float *to = out + outer * out_outer + inner * out_inner + (long)slice * m * n;
             uint col = n0 + LANE_COLUMN;
             #pragma unroll
             for (uint j = 0; j < BM / 8; j++)

@@ -52,6 +52,12 @@ class Lines:
         return all(step >= 0 and step * self.elem.size_bytes % ALIGNMENT_BYTES == 0 for step in steps)
 
     @property
+    def odd(self) -> bool:
+        """Whether some lines start at an odd multiple of 16 bytes, which the copy engine brings in slowly."""
+        steps = (self.offset, self.pitch, self.outer, self.inner)
+        return any(step * self.elem.size_bytes % (2 * ALIGNMENT_BYTES) for step in steps)
+
+    @property
     def batch_factors(self) -> tuple[np.uint32, np.uint32]:
         """What batch coordinates of a tensor map are multiplied with: 0 on a shared axis."""
         return (np.uint32(self.outer != 0), np.uint32(self.inner != 0))
@@ -217,10 +223,16 @@ def _lines(
     if element_stride == 1 and lines.pitch >= lines.length and lines.aligned:
         return lines
     size = operand.elem.size_bytes
-    pitch = round_up(lines.length, ALIGNMENT_BYTES // size)
+    pitch = packed_pitch(lines.length, size)
     outer, inner = lines.matrices
     target = steps.scratch(outer * inner * lines.count * pitch * size)
     return _Repack(lines, element_stride, lines.pitch, target, pitch)
+
+
+def packed_pitch(length: int, size_bytes: int) -> int:
+    """Elements from line to line of a copy: never an odd multiple of 16 bytes, whole cache lines if long."""
+    whole = 128 if length * size_bytes >= 1024 else 2 * ALIGNMENT_BYTES
+    return round_up(length, whole // size_bytes)
 
 
 def _pack_call(repacks: list[_Repack]) -> KernelCall:

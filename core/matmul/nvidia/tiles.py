@@ -1,7 +1,8 @@
 """Tile sizes for NVIDIA's kernels: a pure function of the problem's extents and the device.
 
 A tile is chosen by an estimate of the time: rounds of tiles over the multiprocessors, times what one tile
-takes. What one tile takes is the larger of multiplying and of bringing its operands in.
+takes. What one tile takes is the larger of multiplying and of bringing its operands in. Where tiles are
+fewer than multiprocessors, k may be cut in slices that are added up by a launch of their own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from ..families.common import ceil_div
 HOPPER = (9, 0)
 HOPPER_SHARED_BYTES = 231424
 """What one work-group's static arrays may take there, whatever the device reports."""
-FIXED_STEPS = 6
-"""What starting and finishing a tile costs, in steps along k."""
+LEAST_SLICE_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,40 @@ class Tile:
 
 @dataclass(frozen=True)
 class Extents:
-    """What the choice of a tile depends on."""
+    """What the choice of a tile depends on. `odd` if lines start at odd multiples of 16 bytes."""
 
     m: int
     n: int
     k: int
     batch: int
+    odd: bool = False
 
     def tiles(self, tile: Tile) -> int:
         return ceil_div(self.m, tile.bm) * ceil_div(self.n, tile.bn) * self.batch
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the estimate counts besides multiplying, in multiply-adds of one multiprocessor at full rate."""
+
+    finish_steps: float = 6
+    """Starting and finishing a tile, in steps along k."""
+    line: float = 0
+    """Bringing in a line (128 bytes), for each multiprocessor that is busy: they share the cache's rate."""
+    odd_line: float = 0
+    """Bringing in a line that starts at an odd multiple of 16 bytes: the copy engine halves its pieces."""
+    adding: float = 0
+    """The launch that adds up slices."""
+    slice_element: float = 0
+    """Writing an element of a slice's sums and reading it again."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A tile, and the number of slices of k."""
+
+    tile: Tile
+    slices: int = 1
 
 
 def shared_limit(profile: DeviceProfile) -> int:
@@ -64,13 +89,41 @@ def stages_that_fit(stage_bytes: int, wanted: int, limit: int) -> int:
     return fit
 
 
-def estimate(tile: Tile, extents: Extents, units: int, depth: int) -> float:
+def estimate(
+    tile: Tile, extents: Extents, units: int, depth: int, costs: Costs = Costs(), slices: int = 1
+) -> float:
     """Time of the whole product, in multiply-adds of one multiprocessor at full rate."""
-    steps = ceil_div(extents.k, depth) + FIXED_STEPS
-    multiply = tile.bm * tile.bn * depth / tile.rate
-    return ceil_div(extents.tiles(tile), units) * steps * multiply
+    tiles = extents.tiles(tile) * slices
+    busy = min(tiles, units)
+    line = max(costs.line * busy, costs.odd_line if extents.odd else 0)
+    step = max(tile.bm * tile.bn * depth / tile.rate, (tile.bm + tile.bn) * line)
+    steps = ceil_div(ceil_div(extents.k, depth), slices)
+    time = ceil_div(tiles, units) * (steps + costs.finish_steps) * step
+    if slices == 1:
+        return time
+    return time + costs.adding + tiles * tile.bm * tile.bn * costs.slice_element
 
 
-def choose(tiles: Sequence[Tile], extents: Extents, units: int, depth: int) -> Tile:
+def choose(tiles: Sequence[Tile], extents: Extents, units: int, depth: int, costs: Costs = Costs()) -> Tile:
     """The tile with the smallest estimate; of equal ones the first."""
-    return min(tiles, key=lambda tile: estimate(tile, extents, units, depth))
+    return min(tiles, key=lambda tile: estimate(tile, extents, units, depth, costs))
+
+
+def choose_cut(tiles: Sequence[Tile], extents: Extents, units: int, depth: int, costs: Costs) -> Cut:
+    """The tile and number of slices with the smallest estimate; of equal ones the fewest slices."""
+    cuts = (Cut(tile, slices) for tile in tiles for slices in slice_counts(tile, extents, units, depth))
+    return min(
+        cuts, key=lambda cut: (estimate(cut.tile, extents, units, depth, costs, cut.slices), cut.slices)
+    )
+
+
+def slice_counts(tile: Tile, extents: Extents, units: int, depth: int) -> list[int]:
+    """1, and the numbers of slices that one round has room for; no slice is empty, or short."""
+    steps = ceil_div(extents.k, depth)
+    most = min(units // extents.tiles(tile), steps // LEAST_SLICE_STEPS)
+    return sorted({whole_slices(steps, wanted) for wanted in range(1, most + 1)} | {1})
+
+
+def whole_slices(steps: int, wanted: int) -> int:
+    """At most as many slices as wanted, none empty when each but the last has as many steps."""
+    return ceil_div(steps, ceil_div(steps, wanted))
