@@ -49,6 +49,9 @@ LEAST_PAIRS = 5
 CLOSE = 0.03
 """Medians of a few samples that lie this close, as a share of the smaller one, count as a tie as well."""
 
+SHORT_CLOSE = 0.25
+"""The same for samples shorter than SHORT_SAMPLE_S, whose few tell little."""
+
 PLAIN_WARM_UPS = 3
 """Warm-ups of a candidate when sampling is not adaptive."""
 
@@ -331,7 +334,12 @@ class _Race:
     def contested(self, best: Standing) -> bool:
         """Whether another live one may well be faster than the best inside the limit."""
         others = [standing for standing in self.live if standing is not best]
-        return any(other.rank < best.rank or _within_spread(best, other) for other in others)
+        return any(
+            other.rank < best.rank
+            or _within_spread(best, other)
+            or (_short(best, other) and _too_close(best, other))
+            for other in others
+        )
 
     def play_off(self, standing: Standing, *, clear: bool = False) -> Standing:
         """Who wins a short circuit: the one inside the limit, or another measured already that beats it.
@@ -412,8 +420,13 @@ def _runs_wanted(standing: Standing) -> int:
 
 
 def _too_close(first: Standing, second: Standing) -> bool:
-    close_s = CLOSE * min(first.samples.median, second.samples.median)
+    share = SHORT_CLOSE if _short(first, second) else CLOSE
+    close_s = share * min(first.samples.median, second.samples.median)
     return _gap_s(first, second) < close_s or _within_spread(first, second)
+
+
+def _short(*standings: Standing) -> bool:
+    return all(standing.repeats * standing.samples.best < SHORT_SAMPLE_S for standing in standings)
 
 
 def _pairs_suffice(differences: list[float], first: Standing, second: Standing) -> bool:
@@ -421,8 +434,7 @@ def _pairs_suffice(differences: list[float], first: Standing, second: Standing) 
         return False
     if 2 * len(differences) < TIE_SAMPLES:
         return _settled(differences, first, second)
-    short = all(s.repeats * s.samples.best < SHORT_SAMPLE_S for s in (first, second))
-    most = SHORT_TIE_SAMPLES if short else TIE_SAMPLES
+    most = SHORT_TIE_SAMPLES if _short(first, second) else TIE_SAMPLES
     return 2 * len(differences) >= most or sign_confidence(differences) >= SURE
 
 

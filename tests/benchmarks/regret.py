@@ -348,7 +348,7 @@ class Versus:
             seconds = self.everything.medians[chosen]
             return chosen, Ratio(1.0, 1.0, 1.0, 0.0, 0, seconds, seconds)
         best = max(rivals, key=lambda index: self.ratio(chosen, index).median)
-        if chosen in near and self.ratio(chosen, best).median <= 1.0:
+        if self.ratio(chosen, best).median <= 1.0:
             return chosen, replace(self.ratio(chosen, best), median=1.0)
         if len(rivals) > 1:  # the worst of several comparisons is biased: compared anew
             self.known[chosen, best] = self.compared(chosen, best)

@@ -461,6 +461,15 @@ def test_medians_of_few_samples_that_lie_close_are_a_tie_whatever_their_spread()
     assert winner(result) == "b"
 
 
+def test_medians_of_short_samples_are_a_tie_up_to_a_quarter_apart() -> None:
+    def pairs(second_s: float) -> int:
+        contenders = [Bench().contender(i, time, warm_up=time) for i, time in enumerate((1e-4, second_s))]
+        tie = run_round(contenders, DEFAULTS).tie_break
+        return tie.pairs if tie else 0
+
+    assert (pairs(1.2e-4), pairs(1.3e-4)) == (5, 0)
+
+
 def test_one_disqualified_in_the_pairs_leaves_the_other_to_win() -> None:
     result = play_tie(Bench(), [1.0, ValueError("late")], [1.1, 1.0])
     assert winner(result) == "b"
