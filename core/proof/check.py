@@ -153,6 +153,50 @@ def view(elements: NDArray[np.generic], first: int, operand: Operand) -> NDArray
 # --- comparison ----------------------------------------------------------------------------------
 
 
+class Reference:
+    """What the products of random_elements come to, as far as no output is needed to know it.
+
+    It is computed once for all outputs. Stored elements, of shapes (batch…, m, k) and (batch…, k, n).
+    """
+
+    def __init__(
+        self,
+        lhs: NDArray[np.generic],
+        rhs: NDArray[np.generic],
+        elem: Elem,
+        precision: str,
+        rng: np.random.Generator,
+    ) -> None:
+        self.elem = elem
+        self.precision = precision
+        self.k = lhs.shape[-1]
+        batches = np.ndindex(lhs.shape[:-2])
+        self._products = [_sums(lhs[index], rhs[index], elem, rng) for index in batches]
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All it consists of."""
+        return [array for sums in self._products for array in sums.arrays]
+
+    def check(self, out: NDArray[np.generic]) -> None:
+        """Raise WrongResult unless `out`, stored elements of shape (batch…, m, n), is the product."""
+        limits = tolerance(self.elem, self.precision, self.k)
+        squares, count = 0.0, 0
+        batches = np.ndindex(out.shape[:-2])
+        for index, sums in zip(batches, self._products, strict=True):
+            _no_nan(out[index], self.elem)
+            for error, reference, width in sums.residuals(out[index]):
+                _within(error, reference, width, limits)
+                squares += float(np.sum(np.square(error))) / width
+                count += error.size
+        rms = np.sqrt(squares / max(count, 1))
+        if rms > limits.rms * (1 + 4 / np.sqrt(max(count, 1))):
+            raise WrongResult(
+                f"error of {rms:.2e} rms over {count} elements; {self.elem} ({self.precision}) over "
+                f"k = {self.k} explains {limits.rms:.2e}"
+            )
+
+
 def check_product(
     out: NDArray[np.generic],
     lhs: NDArray[np.generic],
@@ -161,62 +205,106 @@ def check_product(
     precision: str,
     rng: np.random.Generator,
 ) -> None:
-    """Raise WrongResult unless out = lhs · rhs, the operands being random_elements.
+    """Raise WrongResult unless out = lhs · rhs, the operands being random_elements; see Reference."""
+    Reference(lhs, rhs, elem, precision, rng).check(out)
 
-    Stored elements, of shapes (batch…, m, n), (batch…, m, k), (batch…, k, n).
-    """
-    limits = tolerance(elem, precision, lhs.shape[-1])
-    squares, count = 0.0, 0
-    for index in np.ndindex(out.shape[:-2]):
-        got = decode(out[index], elem)
-        _no_nan(got)
-        a, b = decode(lhs[index], elem), decode(rhs[index], elem)
-        for error, reference, width in _residuals(got, a, b, rng):
-            _within(error, reference, width, limits)
-            squares += float(np.sum(np.square(error))) / width
-            count += error.size
-    rms = np.sqrt(squares / max(count, 1))
-    if rms > limits.rms * (1 + 4 / np.sqrt(max(count, 1))):
+
+def _no_nan(out: NDArray[np.generic], elem: Elem) -> None:
+    bad, first = 0, (0, 0)
+    for start, part in _parts(out, elem):
+        finite = np.isfinite(part)
+        if not finite.all():
+            row, col = np.argwhere(~finite)[0]
+            first = first if bad else (start + row, col)
+            bad += np.count_nonzero(~finite)
+    if bad:
         raise WrongResult(
-            f"error of {rms:.2e} rms over {count} elements; {elem} ({precision}) over k = {lhs.shape[-1]} "
-            f"explains {limits.rms:.2e}"
+            f"{bad} of {out.size} elements are not finite or were never written, "
+            f"the first at row {first[0]}, column {first[1]}"
         )
 
 
-def _no_nan(out: Array) -> None:
-    bad = ~np.isfinite(out)
-    if bad.any():
-        row, col = np.argwhere(bad)[0]
-        raise WrongResult(
-            f"{np.count_nonzero(bad)} of {out.size} elements are not finite or were never written, "
-            f"the first at row {row}, column {col}"
-        )
+PART_ELEMENTS = 1 << 19
+"""Whole rows of so many elements are worked on at a time: intermediate results stay in the cache."""
+
+
+def _parts(stored: NDArray[np.generic], elem: Elem) -> Iterator[tuple[int, Array]]:
+    """(first row, rows as numbers), from the first row to the last."""
+    rows = max(1, PART_ELEMENTS // max(1, stored.shape[1]))
+    for start in range(0, stored.shape[0], rows):
+        yield start, decode(stored[start : start + rows], elem)
 
 
 Residual = tuple[NDArray[np.float64], NDArray[np.float64], int]
 """(error, reference, w): differences of sums over w elements each, and what the sums should be."""
 
 
-def _residuals(out: Array, lhs: Array, rhs: Array, rng: np.random.Generator) -> Iterator[Residual]:
-    m, n = out.shape
-    k = lhs.shape[-1]
+@dataclass(frozen=True)
+class _Whole:
+    """The whole product of one pair of matrices, where that is cheap."""
+
+    elem: Elem
+    product: NDArray[np.float64]
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [self.product]
+
+    def residuals(self, out: NDArray[np.generic]) -> Iterator[Residual]:
+        yield decode(out, self.elem) - self.product, self.product, 1
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Some rows and columns of a product, and signed sums over blocks of its columns."""
+
+    elem: Elem
+    width: int
+    signs: NDArray[np.float64]
+    rows: NDArray[np.intp]
+    cols: NDArray[np.intp]
+    of_rows: NDArray[np.float64]
+    of_cols: NDArray[np.float64]
+    of_blocks: NDArray[np.float64]
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [self.signs, self.rows, self.cols, self.of_rows, self.of_cols, self.of_blocks]
+
+    def residuals(self, out: NDArray[np.generic]) -> Iterator[Residual]:
+        yield decode(out[self.rows], self.elem) - self.of_rows, self.of_rows, 1
+        yield decode(out[:, self.cols], self.elem) - self.of_cols, self.of_cols, 1
+        sums = [_block_sums(part, self.signs, self.width) for _, part in _parts(out, self.elem)]
+        yield np.concatenate(sums) - self.of_blocks, self.of_blocks, self.width
+
+
+def _sums(
+    lhs: NDArray[np.generic], rhs: NDArray[np.generic], elem: Elem, rng: np.random.Generator
+) -> _Whole | _Blocks:
+    """What of the product of two matrices an output is compared with."""
+    (m, k), n = lhs.shape, rhs.shape[1]
     width = block_width(m, n, k)
-    a = lhs.astype(np.float64)
     if width == 1:
-        reference = a @ rhs.astype(np.float64)
-        yield out - reference, reference, 1
-        return
+        a, b = (decode(stored, elem).astype(np.float64) for stored in (lhs, rhs))
+        return _Whole(elem, a @ b)
     rows, cols = _edges(m), _edges(n)
-    reference = a[rows] @ rhs.astype(np.float64)
-    yield out[rows] - reference, reference, 1
-    reference = a @ rhs[:, cols].astype(np.float64)
-    yield out[:, cols] - reference, reference, 1
-    signs = rng.integers(0, 2, n).astype(np.float64) * 2 - 1
-    starts = np.arange(0, n, width)
-    # Blocks of one width only: the last one, shorter, has less noise than it is allowed.
-    summed = np.add.reduceat(rhs * signs, starts, axis=1)
-    reference = a @ summed
-    yield np.add.reduceat(out * signs, starts, axis=1) - reference, reference, width
+    signs: NDArray[np.float64] = np.asarray(rng.integers(0, 2, n) * 2 - 1, np.float64)
+    some = decode(lhs[rows], elem).astype(np.float64)
+    of_rows = np.zeros((rows.size, n))
+    narrow = []  # all that rhs is multiplied by from the right: columns of it, and block sums
+    for start, part in _parts(rhs, elem):
+        exact = part.astype(np.float64)
+        of_rows += some[:, start : start + len(part)] @ exact
+        narrow.append(np.concatenate([exact[:, cols], _block_sums(exact, signs, width)], axis=1))
+    right = np.concatenate(narrow)
+    product = np.concatenate([part.astype(np.float64) @ right for _, part in _parts(lhs, elem)])
+    of_cols, of_blocks = (np.ascontiguousarray(p) for p in np.split(product, [cols.size], axis=1))
+    return _Blocks(elem, width, signs, rows, cols, of_rows, of_cols, of_blocks)
+
+
+def _block_sums(numbers: Array, signs: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Signed sums over blocks of columns; the last, shorter one has less noise than it is allowed."""
+    return np.add.reduceat(numbers * signs, np.arange(0, signs.size, width), axis=1)
 
 
 @lru_cache(maxsize=64)

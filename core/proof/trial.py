@@ -15,19 +15,14 @@ from ..device.client import Client
 from ..errors import BuildError, DeviceFaultError, OutOfMemoryError, UnsupportedError
 from ..matmul.cost import compute_ops
 from ..matmul.executor import Prepared, prepare
-from ..matmul.problem import Operand, Problem
-from .check import WrongResult, check_product, random_elements, span, storage_dtype, view
+from ..matmul.problem import Problem
+from .check import WrongResult
+from .operands import GUARD_BYTES, UNWRITTEN, KeptOperands, Operands, buffer_bytes, check_guards, matrix_in
 from .subject import Candidate
 from .suite import provable, suite
 
-GUARD_BYTES = 4096
-"""Before and after every buffer's elements; a multiple of every alignment a kernel may count on."""
-
 ENTRY = "ProofEntry"
 """Counts one run of a candidate that is being proven."""
-
-UNWRITTEN = 0xFF
-"""Fills outputs, guards and gaps: NaN in every element type, and a NaN no arithmetic produces."""
 
 SMALL_OPS = 1 << 27
 """Products of fewer operations are run twice, and their operands checked for having been written to."""
@@ -102,16 +97,16 @@ def try_candidate(
     *,
     phase: Phase,
     hold: Callable[[], AbstractContextManager[object]],
+    kept: KeptOperands,
 ) -> Outcome:
     """Proves a candidate on each problem it accepts; the first failure ends it.
 
     `hold` is entered for what runs on the device; compiling and checking happen outside of it.
     """
-    rng = np.random.default_rng()
     refused = skipped = ""
     done = 0
     for name, problem in cases:
-        trial = Trial(client, candidate, problem, rng)
+        trial = Trial(client, candidate, problem, kept)
         outcome = judged(partial(trial, partial(phase, case=name), hold), name, done + 1)
         if outcome.status == "unsupported":
             refused = outcome.reason
@@ -137,12 +132,16 @@ def prove(
     with_suite: bool,
     phase: Phase,
     hold: Callable[[], AbstractContextManager[object]],
+    kept: KeptOperands | None = None,
 ) -> Outcome:
-    """Proves a candidate on the suite (unless that was done before) and on the problem at hand."""
+    """Proves a candidate on the suite (unless that was done before) and on the problem at hand.
+
+    `kept` has operands for the next candidate as well.
+    """
     cases = suite(candidate, problem, client.profile) if with_suite else []
     stand_in = provable(problem)
     cases.append((AT_HAND if stand_in is problem else f"one like it, {describe(stand_in)}", stand_in))
-    return try_candidate(client, candidate, cases, phase=phase, hold=hold)
+    return try_candidate(client, candidate, cases, phase=phase, hold=hold, kept=kept or KeptOperands())
 
 
 def describe(problem: Problem) -> str:
@@ -155,16 +154,14 @@ def describe(problem: Problem) -> str:
 
 
 class Trial:
-    """One candidate on one problem, with operands of its own."""
+    """One candidate on one problem, with operands of our own."""
 
-    def __init__(
-        self, client: Client, candidate: Candidate, problem: Problem, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, client: Client, candidate: Candidate, problem: Problem, kept: KeptOperands) -> None:
         self.client = client
         self.candidate = candidate
         out = replace(problem.out, offset_bytes=problem.out.offset_bytes + GUARD_BYTES)
         self.problem = replace(problem, out=out)
-        self.rng = rng
+        self.kept = kept
         self.small = compute_ops(problem) < SMALL_OPS
 
     def __call__(
@@ -173,34 +170,23 @@ class Trial:
         """Raises what went wrong: UnsupportedError, BuildError, WrongResult, …"""
         phase("build")
         plan = self.candidate.plan(self.problem, self.client.profile)
-        lhs, rhs = self._operand(self.problem.lhs), self._operand(self.problem.rhs)
+        operands = self.kept.of(self.problem)
         prepared = prepare(self.client, plan)
         phase("wait")
         with hold(), self.client.naming(self.candidate.name):
             phase("run")
-            buffers = [self._upload(raw) for raw in (lhs, rhs)]
+            buffers = [self._upload(raw) for raw in (operands.lhs, operands.rhs)]
             # Twice: what a kernel leaves behind in its scratch buffers must not change the next result.
             results = [self._run(prepared, *buffers) for _ in range(2 if self.small else 1)]
-            kept = zip(buffers, (lhs, rhs), strict=True) if self.small else ()
-            read_only = [self._bytes(buffer, raw.nbytes) for buffer, raw in kept]
+            read_only = [self._bytes(b, b.size) for b in buffers] if self.small else []
         phase("check")
-        for out in results:
-            self._check(out, lhs, rhs)
-        for name, before, after in zip(("lhs", "rhs"), (lhs, rhs), read_only, strict=False):
+        operands.verify()
+        self._check(results[0], operands)
+        if not np.array_equal(results[0], results[-1]):
+            self._check(results[-1], operands)
+        for name, before, after in zip(("lhs", "rhs"), (operands.lhs, operands.rhs), read_only, strict=False):
             if not np.array_equal(before, after):
                 raise WrongResult(f"it wrote to {name}, which it may only read")
-
-    def _operand(self, operand: Operand) -> NDArray[np.uint8]:
-        """The bytes of an operand's buffer: random elements, everything around and between them unwritten."""
-        where = span(operand)
-        size = operand.elem.size_bytes
-        first = operand.offset_bytes - where.before * size
-        raw = np.full(_round_up(first + where.count * size) + GUARD_BYTES, UNWRITTEN, np.uint8)
-        elements = view(_elements(raw, operand, first), where.before, operand)
-        distinct = tuple(slice(0, 1) if s == 0 else slice(None) for s in operand.strides)
-        wanted = elements[distinct]
-        wanted[...] = random_elements(wanted.size, operand.elem, self.rng).reshape(wanted.shape)
-        return raw
 
     def _upload(self, raw: NDArray[np.uint8]) -> Any:
         try:
@@ -208,15 +194,10 @@ class Trial:
         except OutOfMemoryError as error:
             raise TooLarge(f"not run on the problem itself: {error}") from error
 
-    def _unwritten(self) -> NDArray[np.uint8]:
-        out = self.problem.out
-        nbytes = _round_up(out.offset_bytes + span(out).count * out.elem.size_bytes) + GUARD_BYTES
-        return np.full(nbytes, UNWRITTEN, np.uint8)
-
     def _run(self, prepared: Prepared, lhs: Any, rhs: Any) -> NDArray[np.uint8]:
         """The bytes of the output's buffer after a run into unwritten memory."""
         client = self.client
-        unwritten = self._unwritten()
+        unwritten = np.full(buffer_bytes(self.problem.out), UNWRITTEN, np.uint8)
         out = self._upload(unwritten)
         prepared.bind(lhs, rhs, out)
         prepared.enqueue()
@@ -227,40 +208,6 @@ class Trial:
     def _bytes(self, buffer: Any, nbytes: int) -> NDArray[np.uint8]:
         return np.frombuffer(self.client.download(buffer, nbytes), np.uint8)
 
-    def _check(self, out: NDArray[np.uint8], lhs: NDArray[np.uint8], rhs: NDArray[np.uint8]) -> None:
-        problem = self.problem
-        matrix = _matrix(out, problem.out)
-        _check_guards(out, matrix, problem.out)
-        a, b = _matrix(lhs, problem.lhs), _matrix(rhs, problem.rhs)
-        check_product(matrix, a, b, problem.elem, problem.precision, self.rng)
-
-
-def _round_up(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
-
-
-def _elements(raw: NDArray[np.uint8], operand: Operand, first_bytes: int) -> NDArray[np.generic]:
-    size = operand.elem.size_bytes
-    count = (raw.nbytes - first_bytes) // size
-    return raw[first_bytes : first_bytes + count * size].view(storage_dtype(operand.elem))
-
-
-def _matrix(raw: NDArray[np.uint8], operand: Operand) -> NDArray[np.generic]:
-    where = span(operand)
-    first = operand.offset_bytes - where.before * operand.elem.size_bytes
-    return view(_elements(raw, operand, first), where.before, operand)
-
-
-def _check_guards(out: NDArray[np.uint8], matrix: NDArray[np.generic], operand: Operand) -> None:
-    """Raise WrongResult if a byte outside the output's elements changed."""
-    outside = np.ones(out.nbytes, np.bool_)
-    size = operand.elem.size_bytes
-    marks = np.lib.stride_tricks.as_strided(
-        outside[operand.offset_bytes :], (*operand.shape, size), (*(s * size for s in operand.strides), 1)
-    )
-    marks[...] = False
-    changed = np.flatnonzero((out != UNWRITTEN) & outside)
-    if changed.size:
-        first = int(changed[0])
-        place = "before" if first < operand.offset_bytes else "after or between"
-        raise WrongResult(f"it wrote {changed.size} bytes {place} the output's elements")
+    def _check(self, out: NDArray[np.uint8], operands: Operands) -> None:
+        check_guards(out, self.problem.out)
+        operands.reference.check(matrix_in(out, self.problem.out))

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from ..device.client import Client
     from .kernel_trial import KernelTrials
+    from .operands import KeptOperands
     from .trial import Outcome, Phase
 
 PR_SET_PDEATHSIG = 1
@@ -48,20 +49,26 @@ def main() -> None:
     except Exception as error:
         report({"unavailable": f"{type(error).__name__}: {error}"})
         return
+    from .operands import KeptOperands
+
     report({"ready": True})
     kernels: list[KernelTrials] = []
+    kept = KeptOperands()
     while True:
         job = inbox.get()["job"]
         before = client.counters.snapshot()
-        outcome = serve(client, job, report.phase, kernels)
+        outcome = serve(client, job, report.phase, kernels, kept)
         used = client.counters.since(before)
         report({"done": outcome.to_json(), "launches": used.total, "compiles": used.compiles})
 
 
-def serve(client: Client, job: dict[str, Any], phase: Phase, kernels: list[KernelTrials]) -> Outcome:
+def serve(
+    client: Client, job: dict[str, Any], phase: Phase, kernels: list[KernelTrials], kept: KeptOperands
+) -> Outcome:
     """Prove what the job names: a matmul candidate, a kernel's configuration, a user's trial on a key.
 
-    `kernels` keeps what the next configuration of the same kernel needs as well.
+    `kernels` keeps what the next configuration of the same kernel needs as well, `kept` operands for the
+    next candidate.
     """
     from .suite import problem_from_json
     from .trial import Outcome, judged, prove
@@ -79,7 +86,9 @@ def serve(client: Client, job: dict[str, Any], phase: Phase, kernels: list[Kerne
         return judged(partial(own_trial, client, subject, job["name"], job["key"], phase), "", 1)
     candidate = next(c for c in subject if c.name == job["name"])
     problem = problem_from_json(job["problem"])
-    return prove(client, candidate, problem, with_suite=job["suite"], phase=phase, hold=client.shared)
+    return prove(
+        client, candidate, problem, with_suite=job["suite"], phase=phase, hold=client.shared, kept=kept
+    )
 
 
 def own_trial(client: Client, trial: Callable[..., Any], name: str, key: Any, phase: Phase) -> None:

@@ -1,0 +1,136 @@
+"""Operands that a candidate is tried on, and the sums its output is compared with: made once for several.
+
+A worker proves one candidate after another, often on the same problem, and for a large one random elements
+and sums take longer than the candidate. On a CPU device a kernel runs in the worker's own memory, so what is
+kept for the next candidate might have been written to by this one: a checksum is taken of it when it is made,
+and compared after every run.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..matmul.problem import Operand, Problem
+from .check import Reference, WrongResult, random_elements, span, storage_dtype, view
+
+GUARD_BYTES = 4096
+"""Before and after every buffer's elements; a multiple of every alignment a kernel may count on."""
+
+UNWRITTEN = 0xFF
+"""Fills outputs, guards and gaps: NaN in every element type, and a NaN no arithmetic produces."""
+
+KEPT_BYTES = 3 << 28
+"""What a worker keeps for its next candidates, at the most: operands of 8192 x 8192 in f32."""
+
+Raw = NDArray[np.uint8]
+
+
+class Operands:
+    """The bytes of both operands' buffers: random elements, everything around and between them unwritten."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        self.problem = problem
+        self.lhs, self.rhs = (_random(operand, rng) for operand in (problem.lhs, problem.rhs))
+        self._rng = rng
+        self._reference: Reference | None = None
+        self._sums = [_checksum(raw) for raw in (self.lhs, self.rhs)]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays)
+
+    @property
+    def reference(self) -> Reference:
+        """Made from operands that `verify` has looked at."""
+        if self._reference is None:
+            p = self.problem
+            a, b = matrix_in(self.lhs, p.lhs), matrix_in(self.rhs, p.rhs)
+            self._reference = Reference(a, b, p.elem, p.precision, self._rng)
+            self._sums += [_checksum(array) for array in self._reference.arrays]
+        return self._reference
+
+    def verify(self) -> None:
+        """Raise WrongResult if somebody wrote to what is kept here: no kernel was ever given it."""
+        if [_checksum(array) for array in self._arrays] != self._sums:
+            raise WrongResult("it wrote to memory of this process that it was not given")
+
+    @property
+    def _arrays(self) -> list[NDArray[np.generic]]:
+        return [self.lhs, self.rhs, *(self._reference.arrays if self._reference else ())]
+
+
+class KeptOperands:
+    """Operands by problem; those used longest ago go when they grow too large. For one thread."""
+
+    def __init__(self, rng: np.random.Generator | None = None, *, most_bytes: int = KEPT_BYTES) -> None:
+        self._rng = rng or np.random.default_rng()
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[tuple[object, ...], Operands] = OrderedDict()
+
+    def of(self, problem: Problem) -> Operands:
+        """Operands for a problem; the layout of its output is no matter."""
+        key = (problem.lhs, problem.rhs, problem.precision)
+        found = self._kept.get(key)
+        if found is None:
+            self._make_room(problem.lhs.size_bytes + problem.rhs.size_bytes)
+            found = self._kept[key] = Operands(problem, self._rng)
+        self._kept.move_to_end(key)
+        return found
+
+    def _make_room(self, nbytes: int) -> None:
+        held = sum(operands.nbytes for operands in self._kept.values())
+        while self._kept and held + nbytes > self._most_bytes:
+            held -= self._kept.popitem(last=False)[1].nbytes
+
+
+def buffer_bytes(operand: Operand) -> int:
+    """What a buffer for the operand takes, a guard at its end included."""
+    where = span(operand)
+    used = operand.offset_bytes + (where.count - where.before) * operand.elem.size_bytes
+    return -(-used // 64) * 64 + GUARD_BYTES
+
+
+def matrix_in(raw: Raw, operand: Operand) -> NDArray[np.generic]:
+    """The operand's elements as a (batch…, rows, columns) view of its buffer's bytes."""
+    where, size = span(operand), operand.elem.size_bytes
+    first = operand.offset_bytes - where.before * size
+    count = (raw.nbytes - first) // size
+    elements = raw[first : first + count * size].view(storage_dtype(operand.elem))
+    return view(elements, where.before, operand)
+
+
+def check_guards(raw: Raw, operand: Operand) -> None:
+    """Raise WrongResult if a byte of an output's buffer outside its elements is not UNWRITTEN any more."""
+    size = operand.elem.size_bytes
+    nbytes = size * int(np.prod(operand.shape))
+    if span(operand).count * size == nbytes:  # no gaps
+        around = (raw[: operand.offset_bytes], raw[operand.offset_bytes + nbytes :])
+        changed = sum(int(np.count_nonzero(part != UNWRITTEN)) for part in around)
+        before = bool((around[0] != UNWRITTEN).any())
+    else:
+        rest = raw.copy()
+        matrix_in(rest, operand).view(f"u{size}")[...] = np.iinfo(f"u{size}").max
+        places = np.flatnonzero(rest != UNWRITTEN)
+        changed = places.size
+        before = bool(changed and places[0] < operand.offset_bytes)
+    if changed:
+        place = "before" if before else "after or between"
+        raise WrongResult(f"it wrote {changed} bytes {place} the output's elements")
+
+
+def _random(operand: Operand, rng: np.random.Generator) -> Raw:
+    raw = np.full(buffer_bytes(operand), UNWRITTEN, np.uint8)
+    elements = matrix_in(raw, operand)
+    distinct = tuple(slice(0, 1) if s == 0 else slice(None) for s in operand.strides)
+    wanted = elements[distinct]
+    wanted[...] = random_elements(wanted.size, operand.elem, rng).reshape(wanted.shape)
+    return raw
+
+
+def _checksum(array: NDArray[np.generic]) -> int:
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = data.nbytes // 8 * 8
+    return int(data[:whole].view(np.uint64).sum()) ^ hash(data[whole:].tobytes())
