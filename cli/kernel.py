@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import Common, common
-from .render import (
-    STARTING,
-    WORTH_SAYING_S,
-    emit,
-    format_seconds,
-    print_folded,
-    say,
-    say_error,
-    spent,
-    status_line,
-    warn,
+from .render import STARTING, format_seconds, status_line
+from .tuning import (
+    ColdOption,
+    RepeatOption,
+    WarmOption,
+    call_lines,
+    check_cold_or_warm,
+    finish,
+    say_device,
+    shown_as_done,
+    spent_lines,
+    tuning_session,
+    winner_text,
 )
-from .shapes import _DOING as DOING
-from .shapes import ColdOption, RepeatOption, WarmOption
 
 if TYPE_CHECKING:
     from rooftune.kernel_run import SizeRun
@@ -42,7 +42,6 @@ VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show the fastest configurations, and where the time went.")
 ]
 
-UNFINISHED = 4
 SHOWN = 5
 
 
@@ -62,80 +61,43 @@ def kernel(
     it from Python. Of many configurations only those that promise something are measured; at level full
     all of them are.
     """
-    from rooftune.errors import UsageError
-
-    if cold and warm:
-        raise UsageError(
-            "--cold and --warm exclude each other", hint="--cold measures anew, --warm refuses to."
-        )
+    check_cold_or_warm(cold, warm)
     settings = common.settings()
     named = not (spec.endswith(".toml") or "/" in spec)
     with status_line(STARTING) as status:
         from rooftune.kernel_run import parse_size, tune_kernel
-        from rooftune.session import Session
         from rooftune.spec.registry import find_spec
         from rooftune.spec.spec import load_spec
 
         sizes = [parse_size(text) for text in size or ()]
         described = None if named else load_spec(spec)
-        session = Session(
-            settings,
-            cold=cold,
-            measure=not warm,
-            forbidden_by="--warm",
-            json_stdout=common.json,
-            warn=status.above(warn),
-            progress=lambda phase, done, total: status.progress(DOING[phase], done, total),
-            probing=status.probing,
-        )
+        session = tuning_session(common, settings, status, cold, warm)
         described = described or find_spec(session.store, spec)
         client = session.client(common.device)
-        if not common.json:
-            status.above(say)(f"device: {client.device_name} ({client.profile.platform})")
-        report = tune_kernel(
-            session,
-            client,
-            described,
-            sizes,
-            repeat=repeat,
-            done=lambda run: None if common.json else status.above(print_folded)(_lines(run, verbose)),
-        )
+        say_device(common, status, client)
+        done = shown_as_done(common, status, lambda run: _lines(run, verbose))
+        report = tune_kernel(session, client, described, sizes, repeat=repeat, done=done)
         session.close(f"kernel {spec}")
-    if common.json:
-        emit("kernel", report.to_json())
-    else:
-        for run in report.sizes:
-            if run.error is not None:
-                say_error(f"{run.label}: {run.error}")
-    if not report.complete:
-        raise typer.Exit(UNFINISHED)
+    finish(common, "kernel", report, {run.label: run.cost for run in report.sizes})
 
 
 def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
-    decision = run.decision
+    decision = run.cost.decision
     if decision is None:
         yield f"{run.label} failed"
         return
-    launches = f"launches={run.first.total}"
-    if run.first.compiles:
-        launches += f" ~compile={run.first.compiles}"
-    yield f"{run.label} first:{format_seconds(run.first_s):>13}  {launches}"
-    if run.next_s:
-        shown = run.to_json()["next"]
-        times = f"min {format_seconds(shown['min_s'])} median {format_seconds(shown['median_s'])}"
-        yield f"{run.label} next {len(run.next_s)}: {times}"
-    share = f", {decision.roofline:.0%} of the roofline" if decision.roofline is not None else ""
-    count = len(decision.evidence)
-    stopped = ", stopped early" if decision.short_circuit else ""
-    yield f"  {decision.name} ({run.source}): {format_seconds(decision.median_s)}{share}"
-    yield f"  {run.measured} of {count} configurations measured{stopped}"
+    yield from call_lines(run.label, run.cost)
+    yield f"  {winner_text(run.cost, decision)}"
+    yield f"  {run.measured} of {len(decision.evidence)} configurations measured"
     if not verbose:
         return
     others = sorted(decision.ranking[1:], key=lambda evidence: evidence.median_s or 0.0)
     for evidence in others[: SHOWN - 1]:
         dropped = "  (dropped)" if evidence.outcome == "dropped" else ""
         yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}{dropped}"
-    if run.source == "tuned":
-        yield f"  time spent: {spent(decision.timings)}"
-    elif run.waited_s is not None and run.waited_s >= WORTH_SAYING_S:
-        yield f"  waited {format_seconds(run.waited_s)} for another process"
+    failed = [evidence for evidence in decision.evidence if evidence.outcome == "error"]
+    for evidence in failed[:SHOWN]:
+        yield f"    {'failed':>10}  {evidence.name}: {evidence.reason.partition(chr(10))[0]}"
+    if len(failed) > SHOWN:
+        yield f"    {'failed':>10}  and {len(failed) - SHOWN} more"
+    yield from spent_lines(run.cost)

@@ -61,17 +61,8 @@ def matmul(
         result = session.hot_numpy.multiply(a, b, precision, dtype, client, queue, out)
         if result is not None:
             return result
-    return compute(
-        session,
-        a,
-        b,
-        out=out,
-        dtype=dtype,
-        precision=precision,
-        client=client,
-        queue=queue,
-        wait_for=wait_for,
-    )
+    asked = {"precision": precision, "dtype": dtype, "client": client, "queue": queue, "wait_for": wait_for}
+    return compute(session, a, b, out=out, **asked)
 
 
 def enqueue_matmul(
@@ -102,7 +93,7 @@ def enqueue_matmul(
                 f"{name} is a {type(array).__name__}; enqueue_matmul takes pyopencl arrays",
                 hint="matmul() takes numpy arrays as well.",
             )
-    request = request_of(precision, dtype, client, queue, wait_for)
+    request = request_of(precision=precision, dtype=dtype, client=client, queue=queue, wait_for=wait_for)
     return of_device_arrays(session, a, b, out, request)[1]
 
 

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass
 from typing import Any
 
 from .device.client import Client
-from .device.counters import Counts
 from .errors import UsageError, WorkError
 from .session import Session
-from .shapes_run import calls
 from .spec.kernel import TunedKernel
 from .spec.launch import KernelInputs
 from .spec.registry import remember
 from .spec.spec import Configuration, KernelSpec
-from .tuning.decision import Decision
-from .tuning.tuner import Source
-from .waiting import Stopwatch
+from .tuned_run import Cost, cost_of, failed
 
 
 @dataclass(frozen=True)
 class SizeRun:
-    """What happened to one problem size. Times in seconds of wall clock, each call synchronised.
-
-    `waited_s` is the part of `first_s` in which other processes were waited for.
-    """
+    """One problem size, its winner, and what its first call and the next ones cost."""
 
     size: tuple[int, ...]
     key: dict[str, Any]
-    source: Source | None = None
-    decision: Decision | None = None
+    cost: Cost
     configuration: Configuration | None = None
-    first_s: float | None = None
-    waited_s: float | None = None
-    next_s: tuple[float, ...] = ()
-    first: Counts = field(default_factory=Counts)
-    next: Counts = field(default_factory=Counts)
-    error: str | None = None
 
     @property
     def label(self) -> str:
@@ -49,38 +33,17 @@ class SizeRun:
     @property
     def measured(self) -> int:
         """How many configurations have times in the decision."""
-        return sum(e.timed for e in self.decision.evidence) if self.decision else 0
+        return sum(e.timed for e in self.cost.decision.evidence) if self.cost.decision else 0
 
     def to_json(self) -> dict[str, Any]:
-        decision = self.decision
+        decision = self.cost.decision
         return {
             "problem_size": list(self.size),
             "key": self.key,
-            "source": self.source,
-            "decision": None
-            if decision is None
-            else {
-                "index": decision.index,
-                "name": decision.name,
-                "median_s": decision.median_s,
-                "roofline": decision.roofline,
-            },
             "configuration": self.configuration,
             "measured": self.measured,
-            "limit_s": decision.limit_s if decision else None,
-            "short_circuit": decision.short_circuit if decision else None,
             "checks": [vars(check) for check in decision.checks] if decision else [],
-            "first_s": self.first_s,
-            "waited_s": self.waited_s,
-            "next": {
-                "count": len(self.next_s),
-                "min_s": min(self.next_s, default=None),
-                "median_s": median(self.next_s) if self.next_s else None,
-            },
-            "launches": {"first": self.first.launches, "next": self.next.launches},
-            "compiles": {"first": self.first.compiles, "next": self.next.compiles},
-            "spent": dict(vars(decision.timings)) if decision and self.source == "tuned" else None,
-            "error": self.error,
+            **self.cost.to_json(),
         }
 
 
@@ -97,7 +60,7 @@ class KernelReport:
 
     @property
     def complete(self) -> bool:
-        return all(run.error is None for run in self.sizes)
+        return all(run.cost.error is None for run in self.sizes)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -138,7 +101,7 @@ def tune_kernel(
     remember(session.store, spec)
     runs = []
     for size in sizes or spec.problem_sizes:
-        runs.append(_run(client, kernel, size, repeat, session.context.progress))
+        runs.append(_run(session, kernel, size, repeat))
         done(runs[-1])
     environment, level = session.config.environment.name, str(session.level)
     return KernelReport(
@@ -146,52 +109,16 @@ def tune_kernel(
     )
 
 
-def _run(
-    client: Client,
-    kernel: TunedKernel,
-    size: tuple[int, ...],
-    repeat: int,
-    progress: Callable[[str, int, int], object],
-) -> SizeRun:
+def _run(session: Session, kernel: TunedKernel, size: tuple[int, ...], repeat: int) -> SizeRun:
+    key, configuration = kernel.key(KernelInputs(size, ())), None
     try:
-        progress("operands", 0, 1)
+        session.context.progress("operands", 0, 1)
         inputs = kernel.inputs_for(size)
-        return _measured(client, kernel, inputs, repeat, progress)
+        cost = cost_of(
+            session, kernel.client, lambda: kernel.decide(inputs), lambda: kernel.run(inputs), repeat
+        )
     except WorkError as error:
-        said = f"{error.message}. {error.hint}" if error.hint else error.message
-        return SizeRun(size, kernel.key(KernelInputs(size, ())), error=said)
-
-
-def _measured(
-    client: Client,
-    kernel: TunedKernel,
-    inputs: KernelInputs,
-    repeat: int,
-    progress: Callable[[str, int, int], object],
-) -> SizeRun:
-    client.sync()
-    start, began, watch = client.counters.snapshot(), time.perf_counter(), Stopwatch()
-    outcome = kernel.decide(inputs)
-    kernel.run(inputs)
-    client.sync()
-    first_s, waited_s = time.perf_counter() - began, watch.waited_s
-    first, middle = client.counters.since(start), client.counters.snapshot()
-    return SizeRun(
-        inputs.size,
-        kernel.key(inputs),
-        outcome.source,
-        outcome.decision,
-        kernel.configurations[outcome.decision.index],
-        first_s,
-        waited_s,
-        calls(lambda: _call(client, kernel, inputs), repeat, progress),
-        first,
-        client.counters.since(middle),
-    )
-
-
-def _call(client: Client, kernel: TunedKernel, inputs: KernelInputs) -> float:
-    began = time.perf_counter()
-    kernel.run(inputs)
-    client.sync()
-    return time.perf_counter() - began
+        cost = failed(error)
+    if cost.decision is not None:
+        configuration = kernel.configurations[cost.decision.index]
+    return SizeRun(size, key, cost, configuration)

@@ -2,61 +2,42 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .device.client import Client
-from .device.counters import Counts
 from .device.memory import check_available
-from .errors import RooftuneError, UsageError, WorkError
+from .errors import UsageError, WorkError
 from .matmul.cost import compute_ops
 from .matmul.key import MatmulAutotuneKey
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import MatmulInputs
-from .proof.pool import Usage
 from .session import Session
-from .tuning.decision import Decision
-from .tuning.tuner import Source
-from .waiting import Stopwatch
+from .tuned_run import Cost, cost_of, failed
 
 REPEAT = 20
-SLOW_CALL_S = 0.05
 
 
 @dataclass(frozen=True)
 class ShapeRun:
-    """What happened to one shape. Times in seconds of wall clock, each call synchronised.
-
-    `waited_s` is the part of `first_s` in which other processes were waited for. `first` and `next` count
-    launches by label and compilations: of the first call, and of the `len(next_s)` calls after it. `proof`
-    is what proof workers did for it, apart from those counts.
-    """
+    """One shape, and what its first call and the next ones cost."""
 
     shape: Shape
     problem: Problem
     key: MatmulAutotuneKey
-    source: Source | None = None
-    decision: Decision | None = None
-    first_s: float | None = None
-    waited_s: float | None = None
-    next_s: tuple[float, ...] = ()
-    first: Counts = field(default_factory=Counts)
-    next: Counts = field(default_factory=Counts)
-    proof: Usage | None = None
-    error: str | None = None
+    cost: Cost
 
     @property
     def gflops(self) -> float | None:
         """Giga-operations a second of the fastest later call."""
-        return compute_ops(self.problem) / min(self.next_s) / 1e9 if self.next_s else None
+        next_s = self.cost.next_s
+        return compute_ops(self.problem) / min(next_s) / 1e9 if next_s else None
 
     def to_json(self) -> dict[str, Any]:
-        decision, shape = self.decision, self.shape
+        shape = self.shape
         return {
             "shape": shape.text,
             "m": shape.m,
@@ -65,30 +46,8 @@ class ShapeRun:
             "batch": self.problem.batch,
             "dtype": str(self.problem.elem),
             "key": self.key.to_json(),
-            "source": self.source,
-            "decision": None
-            if decision is None
-            else {
-                "index": decision.index,
-                "name": decision.name,
-                "median_s": decision.median_s,
-                "roofline": decision.roofline,
-            },
-            "limit_s": decision.limit_s if decision else None,
-            "short_circuit": decision.short_circuit if decision else None,
-            "first_s": self.first_s,
-            "waited_s": self.waited_s,
-            "next": {
-                "count": len(self.next_s),
-                "min_s": min(self.next_s, default=None),
-                "median_s": median(self.next_s) if self.next_s else None,
-            },
             "gflops": self.gflops,
-            "launches": {"first": self.first.launches, "next": self.next.launches},
-            "compiles": {"first": self.first.compiles, "next": self.next.compiles},
-            "spent": _spent(decision) if self.source == "tuned" else None,
-            "proof": vars(self.proof) if self.proof else None,
-            "error": self.error,
+            **self.cost.to_json(),
         }
 
 
@@ -103,7 +62,7 @@ class ShapesReport:
 
     @property
     def complete(self) -> bool:
-        return all(run.error is None for run in self.shapes)
+        return all(run.cost.error is None for run in self.shapes)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -170,72 +129,17 @@ def _random(rng: np.random.Generator, nbytes: int, elem: Elem) -> np.ndarray[Any
 def _run(session: Session, client: Client, shape: Shape, problem: Problem, repeat: int) -> ShapeRun:
     key = MatmulAutotuneKey.build(problem, session.level)
     if 0 in (shape.m, shape.n, shape.k):
-        return ShapeRun(shape, problem, key, source="memory")
+        return ShapeRun(shape, problem, key, Cost(source="memory"))
     try:
-        return _measured(session, client, shape, problem, key, repeat)
+        session.context.progress("operands", 0, 1)
+        inputs = random_inputs(client, problem)
+        cost = cost_of(
+            session,
+            client,
+            lambda: session.decide(client, inputs),
+            lambda: session.execute(client, inputs),
+            repeat,
+        )
     except WorkError as error:
-        return ShapeRun(shape, problem, key, error=_sentence(error))
-
-
-def _measured(
-    session: Session, client: Client, shape: Shape, problem: Problem, key: MatmulAutotuneKey, repeat: int
-) -> ShapeRun:
-    progress = session.context.progress
-    progress("operands", 0, 1)
-    inputs = random_inputs(client, problem)
-    client.sync()
-    start = client.counters.snapshot()
-    proven = session.prover.usage
-    began, watch = time.perf_counter(), Stopwatch()
-    outcome = session.decide(client, inputs)
-    session.execute(client, inputs)
-    client.sync()
-    first_s, waited_s = time.perf_counter() - began, watch.waited_s
-    middle = client.counters.snapshot()
-    next_s = calls(lambda: _call(session, client, inputs), repeat, progress)
-    return ShapeRun(
-        shape,
-        problem,
-        key,
-        outcome.source,
-        outcome.decision,
-        first_s,
-        waited_s,
-        next_s,
-        first=_between(start, middle),
-        next=client.counters.since(middle),
-        proof=session.prover.usage.since(proven),
-    )
-
-
-def calls(
-    call: Callable[[], float], repeat: int, progress: Callable[[str, int, int], object]
-) -> tuple[float, ...]:
-    """The seconds that each of so many calls says it took; `progress` is told between slow ones."""
-    seconds: list[float] = []
-    progress("call", 0, repeat)
-    for done in range(1, repeat + 1):
-        seconds.append(call())
-        if seconds[-1] >= SLOW_CALL_S:
-            progress("call", done, repeat)
-    return tuple(seconds)
-
-
-def _call(session: Session, client: Client, inputs: MatmulInputs) -> float:
-    began = time.perf_counter()
-    session.execute(client, inputs)
-    client.sync()
-    return time.perf_counter() - began
-
-
-def _between(start: Counts, end: Counts) -> Counts:
-    gained = {label: n - start.launches.get(label, 0) for label, n in sorted(end.launches.items())}
-    return Counts({label: n for label, n in gained.items() if n}, end.compiles - start.compiles)
-
-
-def _spent(decision: Decision | None) -> dict[str, float] | None:
-    return dict(vars(decision.timings)) if decision else None
-
-
-def _sentence(error: RooftuneError) -> str:
-    return f"{error.message}. {error.hint}" if error.hint else error.message
+        cost = failed(error)
+    return ShapeRun(shape, problem, key, cost)

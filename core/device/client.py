@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MeasurementError
+from ..errors import MeasurementError, UsageError
 from ..matmul.launch import Rewrite
 from . import discovery, faults
 from .binaries import BinaryCache, binary_key
@@ -299,6 +299,14 @@ class Client:
         """The event of what this thread enqueued last; a marker when it has enqueued nothing."""
         return self._thread.latest or self.marker()
 
+    def check_events(self, events: Iterable[cl.Event]) -> None:
+        """Raises UsageError for an event of another context, which the driver may not survive."""
+        if not all(belongs(event, self.context) for event in events):
+            raise UsageError(
+                "wait_for holds an event of another OpenCL context than the operands",
+                hint="Wait for it on the host first: event.wait().",
+            )
+
     def wait_also(self, events: Sequence[cl.Event]) -> None:
         """Has this thread's next command wait for these too."""
         if events:
@@ -528,6 +536,14 @@ class Client:
     def shared(self) -> AbstractContextManager[None]:
         """Inside the block nobody measures on the device; other processes may hold it shared as well."""
         return self._lock.held(shared=True)
+
+
+def belongs(event: cl.Event, context: cl.Context) -> bool:
+    """Whether it is an event, and of this context."""
+    try:
+        return isinstance(event, cl.Event) and bool(event.get_info(cl.event_info.CONTEXT) == context)
+    except cl.Error:  # of a context that is gone
+        return False
 
 
 def is_out_of_order(queue: cl.CommandQueue) -> bool:

@@ -18,7 +18,7 @@ from weakref import ref
 import pyopencl as cl
 from pyopencl.array import Array
 
-from ..device.client import Client, is_out_of_order
+from ..device.client import Client, belongs, is_out_of_order
 from ..tuning.tuner import LocalTuner
 from .executor import Prepared
 
@@ -70,6 +70,7 @@ class Call:
         "a_events",
         "b",
         "b_events",
+        "context",
         "ends",
         "in_order",
         "lane",
@@ -90,6 +91,7 @@ class Call:
         self.revision = remembered.revision
         self.launch = remembered.launch
         self.queue = remembered.lane.queue
+        self.context = remembered.context
         self.in_order = not remembered.lane.chained
         self.tally = remembered.client.counters.tally(label)
         self.lhs, self.rhs, self.out = a.base_data, b.base_data, out.base_data
@@ -153,6 +155,8 @@ class HotPath:
                 return None
         before, known = out.events, call.out_events
         waits = wait_for
+        if wait_for and not _all_belong(wait_for, call.context):
+            return None  # the long way says what is wrong
         unchanged = before == known and a.events == call.a_events and b.events == call.b_events
         if not unchanged:
             waits = self._waits(call, a.events, b.events, before, wait_for)
@@ -263,6 +267,10 @@ class HotPath:
             call.prepared.bound = None
         self._memory.calls.clear()
         self._memory.latest.clear()
+
+
+def _all_belong(events: object, context: cl.Context) -> bool:
+    return isinstance(events, list | tuple) and all(belongs(event, context) for event in events)
 
 
 def key_of(

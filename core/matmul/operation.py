@@ -52,14 +52,10 @@ def matmul(
     b: Any,
     *,
     out: Any = None,
-    dtype: str | None = None,
-    precision: str | None = None,
-    client: Client | None = None,
-    queue: cl.CommandQueue | None = None,
-    wait_for: Sequence[cl.Event] | None = None,
+    **asked: Any,
 ) -> Any:
     """See `rooftune.matmul`, which calls this with the process's session."""
-    request = request_of(precision, dtype, client, queue, wait_for)
+    request = request_of(**asked)
     on_device = [isinstance(x, cl_array.Array) for x in (a, b)]
     if all(on_device):
         return of_device_arrays(session, a, b, out, request)[0]
@@ -68,17 +64,18 @@ def matmul(
             "matmul of a numpy array and a pyopencl array: the operands are in different places",
             hint="Send the numpy operand with pyopencl.array.to_device(queue, x) first.",
         )
-    if wait_for is not None and queue is None:
+    if request.wait_for and request.queue is None:
         raise UsageError("wait_for needs the queue to wait on", hint="Give queue= as well.")
     return _of_numpy(session, _array(a), _array(b), out, request)
 
 
 def request_of(
-    precision: str | None,
-    dtype: str | None,
-    client: Client | None,
-    queue: cl.CommandQueue | None,
-    wait_for: Sequence[cl.Event] | None,
+    *,
+    precision: str | None = None,
+    dtype: str | None = None,
+    client: Client | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
 ) -> Request:
     """The request, after a look at what kind of thing each argument is. Raises ArgumentError."""
     for name, given, kind in (("client", client, Client), ("queue", queue, cl.CommandQueue)):
@@ -180,6 +177,7 @@ def _fill(
     request: Request,
 ) -> None:
     """Computes into `result`, a C-contiguous array, and waits for it."""
+    client.check_events(request.wait_for)
     lhs, rhs = (load_numpy(client, _as(array, types)) for array in operands)
     placed = multiply(lhs.view, rhs.view)
     target = load_result(client, result, View(product.full_shape, row_major(product.full_shape)))
@@ -217,8 +215,7 @@ def of_device_arrays(
         _check_out(out, cl_array.Array, product, types.dtype)
         if out.context != client.context:
             raise UsageError("out belongs to another OpenCL context than the operands")
-    if not all(_belongs(event, client.context) for event in request.wait_for):
-        raise UsageError("wait_for holds an event of another OpenCL context than the operands")
+    client.check_events(request.wait_for)
     waits = [*request.wait_for, *a.events, *b.events, *out.events]
     with client.using(queue, waits):
         if product.is_empty:
@@ -267,13 +264,6 @@ def _load(client: Client, queue: cl.CommandQueue, array: cl_array.Array, types: 
     converted = _dense(client, queue, array).astype(types.dtype)
     client.wait_also(converted.events)
     return load_device(converted)
-
-
-def _belongs(event: cl.Event, context: cl.Context) -> bool:
-    try:
-        return bool(event.get_info(cl.event_info.CONTEXT) == context)
-    except cl.Error:  # of a context that is gone
-        return False
 
 
 def _dense(client: Client, queue: cl.CommandQueue, array: cl_array.Array) -> cl_array.Array:

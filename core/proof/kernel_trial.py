@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..device.client import Client
 from ..errors import OutOfMemoryError
-from ..spec.launch import as_specified, check_accepts, launch, made_up, options_of
+from ..spec.launch import as_specified, check_accepts, count_of, filled, launch, made_up, options_of
 from ..spec.reference import WrongOutput, compare, expected_by_numpy
 from ..spec.spec import Argument, Configuration, KernelSpec, parse_spec
 from .check import WrongResult
@@ -115,13 +115,17 @@ class _Bench:
 
     def _make_args(self, *, unwritten: bool) -> None:
         rng = np.random.default_rng(0)
-        made = [(a, made_up(self.spec, a, self.size, rng)) for a in self.spec.arguments]
-        self.args = [
-            _Guarded.of(self.client, a, arg, unwritten and self._may_be_unwritten(a))
-            if isinstance(arg, np.ndarray)
-            else arg
-            for a, arg in made
-        ]
+        self.args = [self._made(argument, unwritten, rng) for argument in self.spec.arguments]
+
+    def _made(self, argument: Argument, unwritten: bool, rng: np.random.Generator) -> Any:
+        if not argument.is_array:
+            return made_up(self.spec, argument, self.size, rng)
+        array = _Guarded.of(self.client, argument, count_of(self.spec, argument, self.size))
+        if unwritten and self._may_be_unwritten(argument):
+            array.given.view(np.uint8)[:] = UNWRITTEN
+        else:
+            filled(argument, array.given.size, rng, array.given)
+        return array
 
     def _may_be_unwritten(self, argument: Argument) -> bool:
         reference = self.spec.reference
@@ -164,18 +168,19 @@ class _Guarded:
     nbytes: int
     memory: Any
     elements: Any
+    result: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, client: Client, argument: Argument, given: NDArray[Any], unwritten: bool) -> _Guarded:
-        nbytes = max(given.nbytes, argument.dtype.itemsize)
-        raw = np.full(GUARD_BYTES + -(-nbytes // 64) * 64 + GUARD_BYTES, UNWRITTEN, np.uint8)
-        if not unwritten:
-            raw[GUARD_BYTES : GUARD_BYTES + given.nbytes] = given.view(np.uint8)
+    def of(cls, client: Client, argument: Argument, count: int) -> _Guarded:
+        nbytes = max(count, 1) * argument.dtype.itemsize
+        raw = np.empty(GUARD_BYTES + -(-nbytes // 64) * 64 + GUARD_BYTES, np.uint8)
+        raw[:GUARD_BYTES] = raw[GUARD_BYTES + nbytes :] = UNWRITTEN
         try:
             memory = client.empty(raw.nbytes)
         except OutOfMemoryError as error:
             raise TooLarge(f"not tried beforehand: {error}") from error
-        return cls(argument, raw, nbytes, memory, memory.get_sub_region(GUARD_BYTES, nbytes))
+        result = np.empty(nbytes if argument.output else 0, np.uint8)
+        return cls(argument, raw, nbytes, memory, memory.get_sub_region(GUARD_BYTES, nbytes), result)
 
     @property
     def given(self) -> NDArray[Any]:
@@ -188,9 +193,9 @@ class _Guarded:
             raise TooLarge(f"not tried beforehand: {error}") from error
 
     def read(self, client: Client) -> NDArray[Any]:
-        got = np.empty(self.nbytes, np.uint8)
-        client.read_part(got, self.memory, GUARD_BYTES)
-        return got.view(self.argument.dtype)
+        """The elements, until they are read the next time."""
+        client.read_part(self.result, self.memory, GUARD_BYTES)
+        return self.result.view(self.argument.dtype)
 
     def check_guards(self, client: Client) -> None:
         """Raises WrongResult if a byte beside the elements changed."""

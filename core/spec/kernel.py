@@ -53,8 +53,10 @@ class TunedKernel:
         """Enqueues the best configuration, tuning first if the size's key is new; returns its event.
 
         `args` are the kernel's arguments in the order of the specification: buffers, pyopencl arrays
-        without an offset, or numbers. Raises UsageError for a wrong number of them or a wrong size.
+        without an offset, or numbers. Raises UsageError for a wrong number of them, a wrong size, or a
+        `wait_for` of another context.
         """
+        self.client.check_events(wait_for or ())
         inputs = KernelInputs(self._size(problem_size), self._bound(args))
         with self.client.using(queue, wait_for):
             self._tuner.execute(self.client, self._set, inputs)

@@ -75,25 +75,34 @@ def made_up(
     spec: KernelSpec, argument: Argument, size: Sequence[int], rng: np.random.Generator
 ) -> np.ndarray[Any, Any] | np.generic | cl.LocalMemory:
     """An argument as the specification describes it. Arrays are the host's."""
-    values = spec.values_for(size)
     if argument.value is not None:
-        scalar: np.generic = argument.dtype.type(argument.value(values))
+        scalar: np.generic = argument.dtype.type(argument.value(spec.values_for(size)))
         return scalar
-    assert argument.size is not None
-    count = int(argument.size(values))
+    count = count_of(spec, argument, size)
     if argument.local:
         return cl.LocalMemory(count * argument.dtype.itemsize)
     return filled(argument, count, rng)
 
 
-def filled(argument: Argument, count: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Data for an array as its `fill` says."""
+def count_of(spec: KernelSpec, argument: Argument, size: Sequence[int]) -> int:
+    """How many elements an array has."""
+    assert argument.size is not None
+    return int(argument.size(spec.values_for(size)))
+
+
+def filled(
+    argument: Argument, count: int, rng: np.random.Generator, into: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
+    """Data for an array as its `fill` says, in `into` where that is given: fresh memory is slow."""
     dtype, fill = argument.dtype, argument.fill
+    array = np.empty(count, dtype) if into is None else into
     if fill in (None, "random"):
-        if dtype.kind == "f":
-            return rng.random(count, np.float32).astype(dtype)
-        return rng.integers(0, 100, count).astype(dtype)
-    if fill == "arange":
-        return np.arange(count).astype(dtype)
-    number = {"zeros": 0, "ones": 1}.get(str(fill), fill)
-    return np.full(count, number, dtype)
+        if dtype == np.float32:
+            rng.random(count, np.float32, out=array)
+        else:
+            array[:] = rng.random(count, np.float32) if dtype.kind == "f" else rng.integers(0, 100, count)
+    elif fill == "arange":
+        array[:] = np.arange(count)
+    else:
+        array[:] = {"zeros": 0, "ones": 1}.get(str(fill), fill)
+    return array

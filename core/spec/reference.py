@@ -9,7 +9,11 @@ import numpy as np
 
 from .spec import Reference
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+
+BLOCK = 1 << 16
+"""Elements compared at a time: what comes in between stays in the processor's caches."""
 
 
 def _reshaped(array: Any, *shape: int) -> Any:
@@ -55,18 +59,25 @@ def compare(reference: Reference, expected: Arrays, outputs: Arrays) -> None:
         got = outputs[name].ravel()[: wanted.size]
         if got.size < wanted.size:
             raise WrongOutput(f"{name} has {got.size} elements, the reference {wanted.size}")
-        right = _right(reference, got, wanted)
-        if not right.all():
-            at = int(np.argmin(right))
-            share = f"{int((~right).sum())} of {right.size} differ"
-            raise WrongOutput(f"{name}[{at}] is {got[at]:.6g}, the reference {wanted[at]:.6g}; {share}")
+        wrong = [
+            _wrong(reference, got[i : i + BLOCK], wanted[i : i + BLOCK]) for i in range(0, got.size, BLOCK)
+        ]
+        count = sum(block.size for block in wrong)
+        if count:
+            which = next(i for i, block in enumerate(wrong) if block.size)
+            at = which * BLOCK + int(wrong[which][0])
+            raise WrongOutput(
+                f"{name}[{at}] is {got[at]:.6g}, the reference {wanted[at]:.6g}; {count} of {got.size} differ"
+            )
 
 
-def _right(reference: Reference, got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Any:
-    """Element by element. In single precision where both are: outputs are large, and this is in the way."""
+def _wrong(reference: Reference, got: Array, wanted: Array) -> Array:
+    """Where they differ. In single precision where both are: outputs are large, and this is in the way."""
     common = np.result_type(got, wanted, np.float32)
     got, wanted = got.astype(common, copy=False), wanted.astype(common, copy=False)
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.isfinite(wanted)
         right = (np.abs(got - wanted) <= reference.atol + reference.rtol * np.abs(wanted)) & finite
-        return right if finite.all() else right | (got == wanted) | (np.isnan(got) & np.isnan(wanted))
+        if not finite.all():
+            right |= (got == wanted) | (np.isnan(got) & np.isnan(wanted))
+    return np.flatnonzero(~right)

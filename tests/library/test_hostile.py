@@ -83,4 +83,11 @@ def test_events_that_are_none_or_of_another_context_are_refused_the_long_and_the
         with pytest.raises(ValueError, match="wait_for holds"):
             matmul(plain, a, b, out=out, wait_for=waits)
     matmul(plain, a, b, out=out)
-    assert plain.hot.launch(a, b, out, None, None, None, None, [3]) is None
+    matmul(plain, a, b, out=out)
+    ours = cl.enqueue_marker(queues[0])
+    assert plain.hot.launch(a, b, out, None, None, None, None, [ours]) is not None
+    for waits in ([3], [foreign], [ours, foreign]):
+        assert plain.hot.launch(a, b, out, None, None, None, None, waits) is None
+    numbers = np.ones((6, 6), np.float32)
+    with pytest.raises(ValueError, match="another OpenCL context"):
+        matmul(plain, numbers, numbers, queue=queues[0], wait_for=[foreign])

@@ -75,13 +75,13 @@ def test_tuned_stored_and_used_by_name(found, tmp_path):
     session = session_in(tmp_path)
     spec, client, report = tuned(session, found)
     (run,) = report.sizes
-    assert run.error is None and run.source == "tuned" and run.measured >= 3
+    assert run.cost.error is None and run.cost.source == "tuned" and run.measured >= 3
     assert run.configuration in spec.configurations()
-    assert all(check.passed for check in run.decision.checks)
+    assert all(check.passed for check in run.cost.decision.checks)
     jsonschema.validate({"schema": "rooftune/kernel/1", **report.to_json()}, load_schema("kernel"))
 
     again = session_in(tmp_path)
-    assert tuned(again, found)[2].sizes[0].source == "disk"
+    assert tuned(again, found)[2].sizes[0].cost.source == "disk"
     scale = kernel("scale", session=again, client=client)
     x = cl_array.to_device(client.queue, np.arange(4500, dtype=np.float32))
     y = cl_array.zeros_like(x)
@@ -101,7 +101,7 @@ def test_wrong_configurations_never_win(found, tmp_path):
     source = SOURCE.replace("WRONG", "(block_size_x == 64)")
     _, _, report = tuned(session_in(tmp_path), found, source)
     assert report.sizes[0].configuration["block_size_x"] == 16
-    wrong = {c.name for c in report.sizes[0].decision.checks if not c.passed}
+    wrong = {c.name for c in report.sizes[0].cost.decision.checks if not c.passed}
     assert all("block_size_x=64" in name for name in wrong)
 
 
@@ -109,14 +109,14 @@ def test_wrong_configurations_never_win(found, tmp_path):
 def test_a_kernel_that_does_not_compile_says_so(found, tmp_path):
     _, _, report = tuned(session_in(tmp_path), found, "__kernel void scale() { nonsense }")
     assert not report.complete
-    assert "nonsense" in report.sizes[0].error
+    assert "nonsense" in report.sizes[0].cost.error
 
 
 @by_device
 def test_nothing_is_measured_where_that_is_forbidden(found, tmp_path):
     session = session_in(tmp_path)
     session.context.measure = False
-    assert "forbids measuring" in tuned(session, found)[2].sizes[0].error
+    assert "forbids measuring" in tuned(session, found)[2].sizes[0].cost.error
 
 
 @by_device

@@ -116,11 +116,11 @@ def tuned(session, found, text=SPEC, source=SOURCE):
 def test_misbehaving_configurations_are_out_and_say_why(found, tmp_path, strays):
     session = session_in(tmp_path)
     (run,) = tuned(session, found).sizes
-    assert run.error is None and run.configuration["misdeed"] == 0
-    reasons = {e.name.split(",")[0]: e.reason for e in run.decision.evidence}
+    assert run.cost.error is None and run.configuration["misdeed"] == 0
+    reasons = {e.name.split(",")[0]: e.reason for e in run.cost.decision.evidence}
     for misdeed, word in REASONS.items():
         assert word in reasons[f"misdeed={misdeed}"]
-    checks = {c.name.split(",")[0]: c for c in run.decision.checks}
+    checks = {c.name.split(",")[0]: c for c in run.cost.decision.checks}
     assert {c.where for c in checks.values()} == {"worker"}
     assert [checks[f"misdeed={i}"].passed for i in range(8)] == [True] + [False] * 7
     assert session.prover.usage.workers > 2
@@ -128,7 +128,7 @@ def test_misbehaving_configurations_are_out_and_say_why(found, tmp_path, strays)
 
     warm = session_in(tmp_path)
     (again,) = tuned(warm, found).sizes
-    assert again.source == "disk" and warm.prover.usage.workers == 0
+    assert again.cost.source == "disk" and warm.prover.usage.workers == 0
 
 
 @by_device
@@ -149,7 +149,7 @@ def test_a_reference_that_never_ends_blames_no_configuration(found, tmp_path, st
     text = BY_KERNEL.replace('"plain"', '"endless"').replace("[0, 1, 2, 3, 4, 5, 6, 7]", "[0, 8, 9, 10, 11]")
     session = session_in(tmp_path, timeout_s=2.0)
     (run,) = tuned(session, found, text).sizes
-    assert "outlasted 2 s (the reference)" in run.error
+    assert "outlasted 2 s (the reference)" in run.cost.error
     assert session.prover.usage.workers <= 5
     session.prover.close()
 
@@ -159,7 +159,7 @@ def test_where_workers_are_off_it_is_proven_here_and_said(found, tmp_path):
     text = SPEC.replace("[0, 1, 2, 3, 4, 5, 6, 7]", "[0, 3, 4, 5]")
     (run,) = tuned(session_in(tmp_path, "inline"), found, text).sizes
     assert run.configuration["misdeed"] == 0
-    assert {c.where for c in run.decision.checks} == {"inline"}
+    assert {c.where for c in run.cost.decision.checks} == {"inline"}
     assert {c["where"] for c in run.to_json()["checks"]} == {"inline"}
 
 
@@ -230,5 +230,3 @@ def test_the_command_survives_them(found, tmp_path, strays):
     assert {c["name"].split(",")[0] for c in size["checks"] if not c["passed"]} == {
         f"misdeed={i}" for i in range(1, 8)
     }
-
-
