@@ -43,6 +43,7 @@ SHORT_TIE_SAMPLES = 60
 
 SHORT_SAMPLE_S = 1e-3
 SURE = 0.95
+MOST_RIVALS = 3
 LEAST_PAIRS = 5
 """Fewer pairs than this tell nothing, however clear they look."""
 
@@ -287,7 +288,8 @@ class _Race:
             if inside:
                 best = min(inside, key=lambda standing: standing.rank)
                 self.stop_with(self.play_off(best, clear=not self.contested(best)))
-                return
+        if self.short_circuit:
+            return
         if self.may_drop and self.live:
             self.drop_hopeless()
             self.drop_slow()
@@ -326,10 +328,11 @@ class _Race:
     # Ties
 
     def break_tie(self) -> None:
-        """While the two best are closer than their own spread, paired samples decide: A B B A …"""
+        """While the best are closer than their own spread, paired samples decide: A B B A …"""
         survivors = self.ranking()
-        if self.settings.adaptive and len(survivors) > 1:
-            self.tie_winner = self.pair_off(survivors[0], survivors[1])
+        if self.settings.adaptive and survivors:
+            self.tie_winner = self.champion(survivors[0], survivors[1:])
+            self.tie = self.tie if self.tie_winner else None
 
     def contested(self, best: Standing) -> bool:
         """Whether another live one may well be faster than the best inside the limit."""
@@ -341,18 +344,32 @@ class _Race:
             for other in others
         )
 
-    def play_off(self, standing: Standing, *, clear: bool = False) -> Standing:
+    def play_off(self, standing: Standing, *, clear: bool = False) -> Standing | None:
         """Who wins a short circuit: the one inside the limit, or another measured already that beats it.
 
         That other one was passed over for a single sample, perhaps a slow one by chance.
         """
         rivals = sorted((live for live in self.live if live is not standing), key=lambda live: live.rank)
-        near = [live for live in rivals if live.samples.best <= OUTRUN_FACTOR * standing.samples.best]
-        if clear or not near or not self.break_ties:
+        factor = OUTRUN_FACTOR if _short(standing) else self.settings.speed_factor
+        near = [live for live in rivals if live.samples.best <= factor * standing.samples.best]
+        if clear or not self.break_ties:
             return standing
-        return self.pair_off(standing, near[0], whatever_the_gap=True) or standing
+        winner = self.champion(standing, near, whatever_the_gap=True) or standing
+        return winner if winner.state is State.LIVE else None
 
-    def pair_off(self, first: Standing, second: Standing, whatever_the_gap: bool = False) -> Standing | None:
+    def champion(
+        self, best: Standing, rivals: list[Standing], whatever_the_gap: bool = False
+    ) -> Standing | None:
+        """Who is left of the best and its nearest rivals, each of which the one so far meets in pairs."""
+        met = None
+        for rival in rivals[:MOST_RIVALS]:
+            met = self.pair_off(best, rival, whatever_the_gap) or met
+            best = met or best
+            if best.state is not State.LIVE:
+                return None
+        return met
+
+    def pair_off(self, first: Standing, second: Standing, whatever_the_gap: bool) -> Standing | None:
         """The one who wins most pairs; None where none were needed, or one of the two failed."""
         differences: list[float] = []
         order = (first, second)
@@ -396,7 +413,10 @@ class _Race:
             return None
         return seconds
 
-    def stop_with(self, standing: Standing) -> None:
+    def stop_with(self, standing: Standing | None) -> None:
+        """Ends everything; with None, who was to win was disqualified, and it goes on."""
+        if standing is None:
+            return
         self.short_circuit = standing
         self.events.append(Event("ShortCircuit", standing.name))
 
