@@ -502,7 +502,7 @@ def test_one_measured_before_may_still_beat_the_one_inside_the_limit() -> None:
 
 
 def test_one_inside_the_limit_that_fails_in_the_pairs_does_not_win() -> None:
-    result = play(Bench(), 2.0, [1.1, 1.1, ValueError("late")], limit=1.5)
+    result = play(Bench(), 1.6, [1.1, 1.1, ValueError("late")], limit=1.5)
     assert states(result) == {"a": "live", "b": "disqualified"}
     assert winner(result) == "a" and not result.short_circuit
 
