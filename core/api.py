@@ -32,6 +32,7 @@ def matmul(
     client: Client | None = None,
     queue: cl.CommandQueue | None = None,
     wait_for: Sequence[cl.Event] | None = None,
+    event: bool = True,
 ) -> Any:
     """The matrix product of two arrays, by the kernel tuned for this device, shape, layout and type.
 
@@ -47,7 +48,9 @@ def matmul(
     enqueued (default: the first operand's own), after `wait_for` and after the events that the arrays
     carry. As pyopencl's own operations do, it leaves the event of its work in the result's `events`: one
     that completes after all that were there. `enqueue_matmul` returns that event. A queue may be
-    out-of-order. `client` computes on a device opened before.
+    out-of-order. `client` computes on a device opened before. `event=False`, with `out`, says that no event
+    is wanted for products met before: on NVIDIA devices that spares 2 µs of a launch. Nothing but the
+    queue's own order then tells when the result is there.
 
     The first call with a new key measures candidates, for seconds; the decision is stored.
 
@@ -55,7 +58,9 @@ def matmul(
     other element types, DeviceError without a device, WorkError when no candidate can run.
     """
     session = sessions.current or default_session()
-    if out is not None and session.hot.launch(a, b, out, precision, dtype, client, queue, wait_for):
+    if out is not None and session.hot.launch(
+        a, b, out, precision, dtype, client, queue, wait_for, not event
+    ):
         return out
     if wait_for is None:
         result = session.hot_numpy.multiply(a, b, precision, dtype, client, queue, out)
@@ -85,7 +90,7 @@ def enqueue_matmul(
     """
     session = default_session()
     event = session.hot.launch(a, b, out, precision, dtype, client, queue, wait_for)
-    if event is not None:
+    if isinstance(event, cl.Event):
         return event
     for name, array in (("a", a), ("b", b), ("out", out)):
         if not isinstance(array, Array):

@@ -50,13 +50,14 @@ class Lane:
 class Remembered:
     """A launch made ready for arrays of one description."""
 
-    __slots__ = ("client", "context", "disjoint", "lane", "launch", "prepared", "revision")
+    __slots__ = ("client", "context", "disjoint", "lane", "launch", "prepared", "quiet", "revision")
 
     def __init__(self, client: Client, prepared: Prepared, lane: Lane, revision: int, disjoint: bool) -> None:
         self.client = client
         self.context = client.context
         self.prepared = prepared
         self.launch = prepared.steady(lane.queue)
+        self.quiet = prepared.steady(lane.queue, quiet=True)
         self.lane = lane
         self.revision = revision
         self.disjoint = disjoint
@@ -80,6 +81,7 @@ class Call:
         "out_events",
         "prepared",
         "queue",
+        "quiet",
         "revision",
         "rhs",
         "tally",
@@ -90,6 +92,7 @@ class Call:
         self.prepared = remembered.prepared
         self.revision = remembered.revision
         self.launch = remembered.launch
+        self.quiet = remembered.quiet
         self.queue = remembered.lane.queue
         self.context = remembered.context
         self.in_order = not remembered.lane.chained
@@ -130,10 +133,12 @@ class HotPath:
         client: Client | None,
         queue: cl.CommandQueue | None,
         wait_for: Sequence[cl.Event] | None,
-    ) -> cl.Event | None:
+        quiet: bool = False,
+    ) -> cl.Event | bool | None:
         """Enqueues the product if its launch is remembered, and returns its event; else does nothing.
 
-        `out.events` then holds that one event, which completes after all it held before.
+        `out.events` then holds that one event, which completes after all it held before. With `quiet` there
+        may be no event, and `out.events` stays: it returns True.
         """
         memory = self._memory
         plain = queue is None and precision is None and dtype is None and client is None
@@ -164,11 +169,13 @@ class HotPath:
         try:
             if prepared.bound is not call:
                 prepared.bind(call.lhs, call.rhs, call.out).bound = call
-            event: cl.Event = call.launch(waits)
+            event: cl.Event | None = call.quiet(waits) if quiet else call.launch(waits)
         except (cl.Error, RuntimeError):  # pyopencl's for an event that is none is a plain RuntimeError
             self.forget()
             return None
         call.tally.count += 1
+        if event is None:
+            return True
         call.lane.latest = event
         if unchanged and known:
             before[0] = known[0] = event

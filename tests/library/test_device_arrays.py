@@ -13,6 +13,8 @@ import pyopencl.array as cl_array
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rooftune.device.client import Client
+from rooftune.device.quiet import quiet_launcher
 from rooftune.errors import DeviceFaultError, DtypeError, UsageError
 from rooftune.matmul.operation import Request, matmul, of_device_arrays
 from rooftune.tuning.tunable import Tunable, TunableSet
@@ -166,6 +168,29 @@ def test_events_are_kept_as_pyopencl_keeps_them(plain, queue):
     gate.set_status(cl.command_execution_status.COMPLETE)
     out.finish()
     assert close(out, a, b)
+
+
+@by_device
+def test_without_events_products_are_computed_in_the_queues_order(plain, queue, monkeypatch):
+    def launcher(client, kernel, global_size, local_size, queue, *, quiet=False):
+        launch = partial(cl.enqueue_nd_range_kernel, queue, kernel, global_size, local_size, None)
+        return quiet_launcher(kernel, global_size, local_size, queue, launch) if quiet else launch
+
+    monkeypatch.setattr(Client, "launcher", launcher)
+    a, b, out = filled(queue, 9, 5), filled(queue, 5, 7), cl_array.zeros(queue, (9, 7), np.float32)
+    quiet = partial(plain.hot.launch, a, b, out, None, None, None, None, None, True)
+    assert quiet() is None, "not met before"
+    call(plain, a, b, out)
+    before = plain.client().counters.snapshot()
+    for _ in range(3):
+        out.fill(0)
+        assert quiet()
+        held = list(out.events)
+        assert quiet() is True, "nothing is to be waited for"
+        assert out.events == held
+        assert close(out, a, b)
+    assert sum(plain.client().counters.since(before).launches.values()) == 6
+    assert call(plain, a, b, out) == "short" and isinstance(out.events[-1], cl.Event)
 
 
 @by_device
