@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,8 +38,8 @@ MIN_ITEM_MADS = 1 << 19  # below this, waking another core costs more than it sa
 # Costs relative to one row or column of arithmetic, from the traffic each causes: copying an element of
 # rhs takes as long as the arithmetic of 13 rows with it, fetching one of lhs as that of 10 columns.
 COPY_COST_ROWS = 13.0
-FETCH_COST_COLS = 10.0
-IMBALANCE_COST = 0.1
+FETCH_COST_COLS = 6.0
+IMBALANCE_COST = 0.05  # of an item's time, once more with every doubling of the cores: the slowest of all counts
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int =
     panels = ceil_div(problem.n, t.panel)
     row_tiles = ceil_div(problem.m, t.rows)
     most = max(1, problem.batch * problem.m * problem.n * problem.k // MIN_ITEM_MADS)
+    imbalance = IMBALANCE_COST * (1 + math.log2(cores)) * cores
     best = (float("inf"), 0, 0)
     for wide in range(1, min(t.panels if t.pack_rhs else panels, panels) + 1):
         columns = ceil_div(panels, wide)
@@ -144,7 +146,7 @@ def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int =
             items = columns * ceil_div(row_tiles, tall) * problem.batch * slices
             busy = ceil_div(items, cores) * cores / items + max(0, items - most)
             copy = COPY_COST_ROWS / (tall * t.rows) if t.pack_rhs else 0.0
-            overhead = copy + FETCH_COST_COLS / (wide * t.panel) + IMBALANCE_COST * cores / items
+            overhead = copy + FETCH_COST_COLS / (wide * t.panel) + imbalance / items
             padding = columns * wide / panels * ceil_div(row_tiles, tall) * tall / row_tiles
             best = min(best, (busy * padding * (1 + overhead), wide, tall))
     _, wide, tall = best
