@@ -39,7 +39,7 @@ MIN_ITEM_MADS = 1 << 19  # below this, waking another core costs more than it sa
 # rhs takes as long as the arithmetic of 13 rows with it, fetching one of lhs as that of 10 columns.
 COPY_COST_ROWS = 13.0
 FETCH_COST_COLS = 6.0
-IMBALANCE_COST = 0.05  # of an item's time, once more with every doubling of the cores: the slowest of all counts
+IMBALANCE_COST = 0.05  # of an item's time, once more with every doubling of the cores
 
 
 @dataclass(frozen=True)
