@@ -73,6 +73,7 @@ def kernel(
         described = None if named else load_spec(spec)
         session = tuning_session(common, settings, status, cold, warm)
         described = described or find_spec(session.store, spec)
+        session.foresee_kernel(described, sizes or described.problem_sizes)
         client = session.client(common.device)
         say_device(common, status, client)
         done = shown_as_done(common, status, lambda run: _lines(run, verbose))

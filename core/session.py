@@ -27,6 +27,8 @@ from .matmul.nvidia.detect import detect_units
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import ENTRY, MatmulCandidates, MatmulInputs
 from .proof.prover import Prover
+from .spec.launch import key_of
+from .spec.spec import KernelSpec
 from .store.cold import ColdDecisions, ColdProbes
 from .store.history import History
 from .store.stores import Store, open_store
@@ -127,11 +129,26 @@ class Session:
         Opening the device takes about as long as a worker needs to start. Sure is what has no decision for
         any device.
         """
-        if self._clients or not self.context.measure:
-            return
-        keys = (key_text(MatmulAutotuneKey.build(p, self.level)) for p in problems if compute_ops(p))
-        if not all(self.decisions.knows(TUNER, str(self.level), key) for key in keys):
+        keys = (MatmulAutotuneKey.build(p, self.level) for p in problems if compute_ops(p))
+        if not self._clients and self._unknown(TUNER, keys):
             self.prover.expect()
+
+    def foresee_kernel(
+        self, spec: KernelSpec, sizes: Iterable[tuple[int, ...]], client: Client | None = None
+    ) -> None:
+        """The same for problem sizes of a kernel; with a client its workers start."""
+        if not self._unknown(spec.tuner, (key_of(size, self.level) for size in sizes)):
+            return
+        if client is not None:
+            self.prover.of(client).warm_up()
+        elif not self._clients:
+            self.prover.expect()
+
+    def _unknown(self, tuner: str, keys: Iterable[Any]) -> bool:
+        """Whether one of these keys will surely have to be tuned."""
+        if not self.context.measure:
+            return False
+        return not all(self.decisions.knows(tuner, str(self.level), key_text(key)) for key in keys)
 
     def candidates(self, client: Client) -> MatmulCandidates:
         """The matmul candidates on this client's device, built once."""

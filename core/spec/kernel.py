@@ -15,10 +15,9 @@ from ..errors import UsageError
 from ..matmul.problem import Elem
 from ..proof.subject import KernelProof, SpecifiedKernel
 from ..tuning.bounds import Bounds
-from ..tuning.level import anchor
 from ..tuning.tunable import Tunable, TunableSet, separated_hash
 from ..tuning.tuner import LocalTuner, Outcome
-from .launch import KernelInputs, as_specified, check_accepts, launch, made_up, options_of
+from .launch import KernelInputs, as_specified, check_accepts, key_of, launch, made_up, options_of
 from .reference import compare, expected_by_numpy
 from .search import SMALL, Search
 from .spec import Argument, Configuration, KernelSpec, Reference
@@ -41,7 +40,7 @@ class TunedKernel:
         self._session = session
         self._subject = SpecifiedKernel.of(spec)
         self._references = _References(self)
-        self._tuner = LocalTuner(f"kernel:{spec.name}", session.context)
+        self._tuner = LocalTuner(spec.tuner, session.context)
         self._set = self._tuner.init(client, lambda _: self._tunables())
 
     def __repr__(self) -> str:
@@ -64,7 +63,7 @@ class TunedKernel:
 
     def tune(self, problem_size: int | Sequence[int]) -> Outcome:
         """The decision for this size, tuned on made-up data if there is none."""
-        return self._tuner.decide(self.client, self._set, self.inputs_for(self._size(problem_size)))
+        return self.decide(self.inputs_for(self._size(problem_size)))
 
     def best(self, problem_size: int | Sequence[int]) -> Configuration:
         """The parameters decided for this size. Tunes if it must."""
@@ -80,7 +79,7 @@ class TunedKernel:
 
     def key(self, inputs: KernelInputs) -> dict[str, Any]:
         """What is decided for: the problem's size, each extent rounded up to its bucket."""
-        return {"problem_size": [anchor(extent, self._session.level) for extent in inputs.size]}
+        return key_of(inputs.size, self._session.level)
 
     # --- candidates ----------------------------------------------------------------------------
 
@@ -137,6 +136,7 @@ class TunedKernel:
 
     def inputs_for(self, size: tuple[int, ...]) -> KernelInputs:
         """Arguments as the specification describes them, made up on the device."""
+        self._session.foresee_kernel(self.spec, [size], self.client)
         rng = np.random.default_rng(0)
         made = (made_up(self.spec, argument, size, rng) for argument in self.spec.arguments)
         return KernelInputs(

@@ -13,6 +13,7 @@ from ..device.client import Client
 from ..device.opencl import cl
 from ..device.profile import DeviceProfile
 from ..errors import UnsupportedError
+from ..tuning.level import Level, anchor
 from .spec import Argument, Configuration, KernelSpec, Reference
 
 
@@ -26,6 +27,11 @@ class KernelInputs:
     size: tuple[int, ...]
     args: tuple[Any, ...]
     origin: KernelInputs | None = None
+
+
+def key_of(size: Sequence[int], level: Level) -> dict[str, Any]:
+    """What is decided for: the problem's size, each extent rounded up to its bucket."""
+    return {"problem_size": [anchor(extent, level) for extent in size]}
 
 
 def options_of(spec: KernelSpec, configuration: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ SMALL = 12
 FIRST_SHARE = 0.10
 MOST_SHARE = 0.25
 FIRST_AT_LEAST = 6
-PATIENCE = 3
+PATIENCE = 5
 """Turns without a gain of MARGIN after which the search ends."""
 
 MARGIN = 0.02

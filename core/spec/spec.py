@@ -110,6 +110,11 @@ class KernelSpec:
     text: str = ""
     path: Path | None = None
 
+    @property
+    def tuner(self) -> str:
+        """What its decisions are stored under."""
+        return f"kernel:{self.name}"
+
     def configurations(self) -> list[Configuration]:
         """All that no restriction rules out, in the order of the parameters' values.
 

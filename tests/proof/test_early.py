@@ -62,7 +62,7 @@ def test_only_a_key_that_is_surely_cold_has_workers_started(sessions):
     first = sessions()
     assert started(first, "40")
     (run,) = tune_shapes(first, first.client(), [Shape.parse("40")], repeat=0).shapes
-    assert run.source == "tuned" and run.proof.launches > 0
+    assert run.cost.source == "tuned" and run.cost.proof.launches > 0
     first.close("test")
     assert not started(sessions(), "40")
     assert not started(sessions(), "0x5x5")
