@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..matmul.problem import Elem, Operand, Problem
 from ..tuning.tunable import Tunable, separated_hash
 from .subject import MatmulProof
 
-TABLE = "rooftune.proof.adversaries:CANDIDATES"
+TABLE = "rooftune.proof.adversaries:EVERY"
 
 
 @dataclass(frozen=True)
@@ -140,3 +140,8 @@ ELEVEN = (
 )
 
 CANDIDATES = (GOOD, SLOW, *ELEVEN)
+
+AGAIN = tuple(replace(adversary, name=f"{adversary.name}_again") for adversary in ELEVEN)
+"""Each once more under another name: a set of one candidate is not measured, a set of two bad ones is."""
+
+EVERY = (*CANDIDATES, *AGAIN)

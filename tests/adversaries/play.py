@@ -14,7 +14,7 @@ from rooftune.config import ProofConfig
 from rooftune.device.client import Client
 from rooftune.matmul.problem import Problem
 from rooftune.matmul.tunables import MatmulInputs
-from rooftune.proof.adversaries import CANDIDATES, tunable
+from rooftune.proof.adversaries import EVERY, tunable
 from rooftune.proof.output import OutputCheck
 from rooftune.proof.prover import Prover
 from rooftune.tuning.context import TuningContext
@@ -34,7 +34,7 @@ def main(device: str, timeout_s: str, mode: str, *names: str) -> None:
 
     def build(client: Client) -> TunableSet:
         tunables = TunableSet(key=lambda inputs: "130").with_check(OutputCheck(client))
-        for candidate in CANDIDATES:
+        for candidate in EVERY:
             if candidate.name in names:
                 tunables.with_tunable(tunable(client, candidate))
         return tunables

@@ -1,11 +1,12 @@
 """What proving costs: the same cold tuning with proofs, without them, and warm.
 
-    python tests/benchmarks/proof_cost.py [--device TEXT] [--shapes 1024 …] [--rounds 3] [--json FILE]
+    python tests/benchmarks/proof_cost.py [--device TEXT] [--shapes 1024 …] [--rounds 3] [--probed]
 
 Each run is a new process with empty caches: ours, pyopencl's, PoCL's. `cold` is the wall time of a first
 call from the call to the result, probes left out (they are the same and stored apart); `process` that of the
 whole command, probes included. Runs alternate (off, worker, worker, off …), medians are compared. `warm` is a
-second process with everything stored. Exits with 1 if the cold ratio is above 1.3 or a warm start proves.
+second process with everything stored. With `--probed` the peaks are stored before: no probing during which
+workers could start. Exits with 1 if the cold ratio is above 1.3 or a warm start proves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ def main() -> int:
     options.add_argument("--device", default="")
     options.add_argument("--shapes", nargs="+", default=["1024"])
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--probed", action="store_true")
     options.add_argument("--json", metavar="FILE")
     given = options.parse_args()
 
@@ -39,6 +42,8 @@ def main() -> int:
     for number in range(given.rounds):
         for mode in ("off", "worker") if number % 2 == 0 else ("worker", "off"):
             with tempfile.TemporaryDirectory() as home:
+                if given.probed:
+                    only_probe(given, Path(home))
                 runs[mode].append(tune(given, Path(home), mode))
                 if mode == "worker":
                     warm.append(tune(given, Path(home), mode))
@@ -48,22 +53,45 @@ def main() -> int:
     return 0 if report["ratio"] <= ALLOWED and report["warm_workers"] == 0 else 1
 
 
-def tune(given: argparse.Namespace, home: Path, mode: str) -> dict[str, Any]:
-    """One process; seconds of its first calls without their probing, of its proofs, and of all of it."""
-    (home / "cubecl.toml").write_text(f'[proof]\nmode = "{mode}"\n[environment]\npath = "local"\n')
+CACHES = {"XDG_CACHE_HOME": ".cache", "POCL_CACHE_DIR": "pocl", "CUDA_CACHE_PATH": "nv"}
+
+
+def command(home: Path, *words: str) -> str:
+    """What `tune` prints in a process of its own whose home is this folder."""
     environment = {
         **os.environ,
         "HOME": str(home),
-        "XDG_CACHE_HOME": str(home / ".cache"),
-        "POCL_CACHE_DIR": str(home / "pocl"),
-        "CUDA_CACHE_PATH": str(home / "nv"),
+        **{name: str(home / path) for name, path in CACHES.items()},
     }
-    command = [sys.executable, "-m", "rooftune.cli", "shapes", *given.shapes, "--repeat", "5", "--json"]
-    command += ["--device", given.device] if given.device else []
+    run = [sys.executable, "-m", "rooftune.cli", *words]
+    return subprocess.run(run, env=environment, cwd=home, capture_output=True, text=True, check=True).stdout
+
+
+def shapes_of(given: argparse.Namespace) -> list[str]:
+    device = ["--device", given.device] if given.device else []
+    return ["shapes", *given.shapes, "--repeat", "5", "--json", *device]
+
+
+def only_probe(given: argparse.Namespace, home: Path) -> None:
+    """Leaves a store with the peaks these shapes need and nothing else, and empty caches."""
+    configure(home, "off")
+    command(home, *shapes_of(given))
+    command(home, "cache", "rm", "--all", "--yes")
+    for path in CACHES.values():
+        shutil.rmtree(home / path, ignore_errors=True)
+
+
+def configure(home: Path, mode: str) -> None:
+    (home / "cubecl.toml").write_text(f'[proof]\nmode = "{mode}"\n[environment]\npath = "local"\n')
+
+
+def tune(given: argparse.Namespace, home: Path, mode: str) -> dict[str, Any]:
+    """One process; seconds of its first calls without their probing, of its proofs, and of all of it."""
+    configure(home, mode)
     began_s = time.monotonic()
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=True)
+    done = command(home, *shapes_of(given))
     process_s = time.monotonic() - began_s
-    shapes = json.loads(done.stdout)["shapes"]
+    shapes = json.loads(done)["shapes"]
     spent = [shape["spent"] or {} for shape in shapes]
     return {
         "process_s": process_s,
