@@ -41,7 +41,7 @@ TIE_SAMPLES = 20
 SHORT_TIE_SAMPLES = 60
 """Samples shorter than SHORT_SAMPLE_S are noisier, and cheap: as many are taken until it is SURE who wins."""
 
-SHORT_SAMPLE_S = 1e-3
+SHORT_SAMPLE_S = 5e-3
 SURE = 0.95
 MOST_RIVALS = 3
 LEAST_PAIRS = 5
