@@ -76,13 +76,13 @@ def _rendered(roofline: Roofline, kind: str) -> bytes:
         columns = 1 if listed <= 30 else 2
         figure = Figure(figsize=(12 + 3 * (columns - 1), 7), dpi=120, layout=None)
         FigureCanvasAgg(figure)
-        _draw(figure, roofline, columns)
+        _draw(figure, roofline, columns, titled=kind == "png")
         out = io.BytesIO()
         figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return out.getvalue()
 
 
-def _draw(figure: Any, roofline: Roofline, columns: int) -> None:
+def _draw(figure: Any, roofline: Roofline, columns: int, *, titled: bool) -> None:
     width = 0.58 if columns == 1 else 0.48
     axes = figure.add_axes((0.09, 0.09, width, 0.84))
     x_span, y_span = roofline.span()
@@ -94,7 +94,8 @@ def _draw(figure: Any, roofline: Roofline, columns: int) -> None:
     axes.set_yticks(decades(*y_span), [axis_rate(y) for y in decades(*y_span)])
     axes.set_xlabel(f"arithmetic intensity: {X_TITLE} of operands and result")
     axes.set_ylabel(f"{Y_TITLE} (FLOP/s)")
-    axes.set_title(f"Roofline of {roofline.device}", loc="left")
+    if titled:
+        axes.set_title(f"Roofline of {roofline.device}", loc="left")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
@@ -209,6 +210,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; }
 body { margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
 svg { width: 100%; height: auto; }
+svg text { white-space: pre; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid #ddd; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
@@ -232,11 +234,12 @@ def _page(roofline: Roofline, svg: str) -> str:
     )
     lines = "".join(
         f"<li>{escape(text)}</li>"
-        for text in (*map(roof_text, roofline.roofs), *map(level_text, roofline.levels))
+        for text in (*map(level_text, roofline.levels), *map(roof_text, roofline.roofs))
     )
     table = f"<h2>Decisions</h2>\n<table><tr>{head}</tr>\n{rows}</table>" if roofline.points else ""
     return (
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n{svg}\n<h2>Peaks</h2>\n<ul>{lines}</ul>\n"
+        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n{svg}\n"
+        f"<h2>Bandwidths and compute peaks</h2>\n<ol>{lines}</ol>\n"
         f"{table}\n</body>\n</html>\n"
     )

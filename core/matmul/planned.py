@@ -103,4 +103,5 @@ def assume_device(text: str) -> DeviceProfile:
             hint="Give cpu or gpu, then any of cmma, mma, tma: --assume gpu,cmma,tma",
         )
     served = frozenset(product(units, (elem.value for elem in Elem), ("full", "tf32")))
-    return DeviceProfile(f"assumed {kind}{''.join(f' with {u}' for u in units)}", kind=kind, units=served)
+    with_units = f" with {', '.join(units)}" if units else ""
+    return DeviceProfile(f"assumed {kind}{with_units}", kind=kind, units=served)

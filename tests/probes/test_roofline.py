@@ -167,5 +167,9 @@ def test_a_png_and_an_html_file(tmp_path: Path) -> None:
     assert "<svg" in page and "Chip &lt;&amp;&gt;" in page
     assert page.count("<tr>") == len(drawn) + 1
     assert "src=" not in page and "<3>" not in page
+    listed = re.findall(r"<li>(.*?)</li>", page)
+    numbers = [*map(plot_text.level_text, LEVELS), *map(plot_text.roof_text, ROOFS)]
+    assert listed == numbers, "in the order of the numbers on the drawing"
+    assert page.count("Roofline of Chip") == 2, "in the tab and once on the page"
     with pytest.raises(UsageError, match="cannot be written"):
         write_png(roofline, tmp_path / "missing" / "r.png")
