@@ -316,6 +316,8 @@ def _list_lines(
     spare = max(0, columns(sys.stdout) - LIST_COLUMNS)
     yield path
     wide = _width(58, spare, [printable(namespace) for namespace, _, _ in counts])
+    if counts:
+        yield f"  {'NAMESPACE':{wide}} {'ENTRIES':>7} {'SIZE':>10}"
     for namespace, entries, size_bytes in counts:
         yield f"  {fit(printable(namespace), wide):{wide}} {entries:>7} {format_bytes(size_bytes):>10}"
     if not stored:

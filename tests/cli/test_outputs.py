@@ -56,6 +56,19 @@ def test_explain_and_plan(tuned, tune):
         fits(args[0], ran.json)
 
 
+LISTS = [("cache", "ls"), ("cache", "log"), ("explain", "40"), ("keys",), ("plan", "40")]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("args", LISTS)
+def test_lists_keep_to_the_columns_asked_for_in_a_pipe_too(args, columns, tuned, tune, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    here = ["--environment", "outputs"] if args[0] in ("cache", "explain") else []
+    out = tune(*args, *here).out
+    long = [line for line in out.splitlines() if len(line) > columns and "matmul_ordered" not in line]
+    assert out and not [line for line in long if "/" not in line.split()[0]], "but for paths"
+
+
 def test_cache_and_env(tuned, tune, tmp_path):
     here = ["--environment", "outputs", "--json"]
     listed = tune("cache", "ls", *here).json
