@@ -7,21 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import tuning
 from .options import Common, common
 from .render import STARTING, format_seconds, status_line
-from .tuning import (
-    ColdOption,
-    RepeatOption,
-    WarmOption,
-    call_lines,
-    check_cold_or_warm,
-    finish,
-    say_device,
-    shown_as_done,
-    spent_lines,
-    tuning_session,
-    winner_text,
-)
 
 if TYPE_CHECKING:
     from rooftune.kernel_run import SizeRun
@@ -50,9 +38,9 @@ def kernel(
     common: Common,
     spec: SpecArgument,
     size: SizeOption = None,
-    cold: ColdOption = False,
-    warm: WarmOption = False,
-    repeat: RepeatOption = 20,
+    cold: tuning.ColdOption = False,
+    warm: tuning.WarmOption = False,
+    repeat: tuning.RepeatOption = 20,
     verbose: VerboseOption = False,
 ) -> None:
     """Tune an OpenCL kernel of your own over the parameters its specification names.
@@ -61,7 +49,7 @@ def kernel(
     it from Python. Of many configurations only those that promise something are measured; at level full
     all of them are.
     """
-    check_cold_or_warm(cold, warm)
+    tuning.check_cold_or_warm(cold, warm)
     settings = common.settings()
     named = not (spec.endswith(".toml") or "/" in spec)
     with status_line(STARTING) as status:
@@ -71,15 +59,15 @@ def kernel(
 
         sizes = [parse_size(text) for text in size or ()]
         described = None if named else load_spec(spec)
-        session = tuning_session(common, settings, status, cold, warm)
+        session = tuning.open_session(common, settings, status, cold, warm)
         described = described or find_spec(session.store, spec)
         session.foresee_kernel(described, sizes or described.problem_sizes)
         client = session.client(common.device)
-        say_device(common, status, client)
-        done = shown_as_done(common, status, lambda run: _lines(run, verbose))
+        tuning.say_device(common, status, client)
+        done = tuning.shown_as_done(common, status, lambda run: _lines(run, verbose))
         report = tune_kernel(session, client, described, sizes, repeat=repeat, done=done)
         session.close(f"kernel {spec}")
-    finish(common, "kernel", report, {run.label: run.cost for run in report.sizes})
+    tuning.finish(common, "kernel", report, {run.label: run.cost for run in report.sizes})
 
 
 def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
@@ -87,8 +75,8 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
     if decision is None:
         yield f"{run.label} failed"
         return
-    yield from call_lines(run.label, run.cost)
-    yield f"  {winner_text(run.cost, decision)}"
+    yield from tuning.call_lines(run.label, run.cost)
+    yield f"  {tuning.winner_text(run.cost, decision)}"
     yield f"  {run.measured} of {len(decision.evidence)} configurations measured"
     if not verbose:
         return
@@ -101,4 +89,4 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
         yield f"    {'failed':>10}  {evidence.name}: {evidence.reason.partition(chr(10))[0]}"
     if len(failed) > SHOWN:
         yield f"    {'failed':>10}  and {len(failed) - SHOWN} more"
-    yield from spent_lines(run.cost)
+    yield from tuning.spent_lines(run.cost)

@@ -7,21 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import tuning
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
 from .render import STARTING, status_line
-from .tuning import (
-    ColdOption,
-    RepeatOption,
-    WarmOption,
-    call_lines,
-    check_cold_or_warm,
-    finish,
-    say_device,
-    shown_as_done,
-    spent_lines,
-    tuning_session,
-    winner_text,
-)
 
 if TYPE_CHECKING:
     from rooftune.shapes_run import ShapeRun
@@ -44,12 +32,12 @@ VerboseOption = Annotated[
 def shapes(
     common: Common,
     shapes: ShapesToTune,
-    cold: ColdOption = False,
-    warm: WarmOption = False,
+    cold: tuning.ColdOption = False,
+    warm: tuning.WarmOption = False,
     dtype: DtypeOption = "f32",
     batch: BatchOption = 1,
     precision: PrecisionOption = None,
-    repeat: RepeatOption = 20,
+    repeat: tuning.RepeatOption = 20,
     verbose: VerboseOption = False,
 ) -> None:
     """Tune shapes in order and show what the first call and the next ones cost.
@@ -58,7 +46,7 @@ def shapes(
     """
     from rooftune.matmul.problem import Shape
 
-    check_cold_or_warm(cold, warm)
+    tuning.check_cold_or_warm(cold, warm)
     parsed = [Shape.parse(text) for text in shapes]
     elem = parse_elem(dtype, precision)
     settings = common.settings(precision)
@@ -66,11 +54,11 @@ def shapes(
     with status_line(STARTING) as status:
         from rooftune.shapes_run import tune_shapes
 
-        session = tuning_session(common, settings, status, cold, warm)
+        session = tuning.open_session(common, settings, status, cold, warm)
         if batch > 0:
             session.foresee(session.problem(shape, elem, batch, precision) for shape in parsed)
         client = session.client(common.device)
-        say_device(common, status, client)
+        tuning.say_device(common, status, client)
         report = tune_shapes(
             session,
             client,
@@ -79,10 +67,10 @@ def shapes(
             batch=batch,
             repeat=repeat,
             precision=precision,
-            done=shown_as_done(common, status, lambda run: _lines(run, verbose)),
+            done=tuning.shown_as_done(common, status, lambda run: _lines(run, verbose)),
         )
         session.close(f"shapes {' '.join(shapes)}")
-    finish(common, "shapes", report, {run.shape.label: run.cost for run in report.shapes})
+    tuning.finish(common, "shapes", report, {run.shape.label: run.cost for run in report.shapes})
 
 
 def _lines(run: ShapeRun, verbose: bool) -> Iterator[str]:
@@ -93,8 +81,8 @@ def _lines(run: ShapeRun, verbose: bool) -> Iterator[str]:
     if cost.decision is None:
         yield f"{label} nothing to compute"
         return
-    yield from call_lines(label, cost)
+    yield from tuning.call_lines(label, cost)
     if verbose:
         speed = f"; next at {run.gflops:.1f} GFLOP/s" if run.gflops else ""
-        yield f"  {winner_text(cost, cost.decision)}{speed}"
-        yield from spent_lines(cost)
+        yield f"  {tuning.winner_text(cost, cost.decision)}{speed}"
+        yield from tuning.spent_lines(cost)

@@ -60,7 +60,7 @@ def check_cold_or_warm(cold: bool, warm: bool) -> None:
         )
 
 
-def tuning_session(common: Common, settings: Config, status: StatusLine, cold: bool, warm: bool) -> Session:
+def open_session(common: Common, settings: Config, status: StatusLine, cold: bool, warm: bool) -> Session:
     """A session whose progress and warnings go to the status line."""
     from rooftune.session import Session
 
