@@ -27,6 +27,7 @@ from rooftune.matmul.launch import Blob, KernelCall, LaunchPlan, Scratch, Slot
 from rooftune.matmul.nvidia.operands import Steps, operand_lines
 from rooftune.matmul.nvidia.tiles import (
     HOPPER_SHARED_BYTES,
+    LEAST_SLICE_STEPS,
     Extents,
     Tile,
     choose,
@@ -135,7 +136,7 @@ def test_slices_fill_one_round_and_are_never_empty(m, n, k, batch, units):
         for slices in slice_counts(tile, extents, units, DEPTH):
             each = -(-steps // slices)
             assert (slices - 1) * each < steps <= slices * each
-            assert slices == 1 or (slices * extents.tiles(tile) <= units and each >= 4)
+            assert slices == 1 or (slices * extents.tiles(tile) <= units and each >= LEAST_SLICE_STEPS)
             chosen = estimate(cut.tile, extents, units, DEPTH, WARP_GROUP_COSTS, cut.slices)
             assert chosen <= estimate(tile, extents, units, DEPTH, WARP_GROUP_COSTS, slices)
 
@@ -228,8 +229,10 @@ def test_sliced_f32_products_are_added_up(precision):
     assert names == (
         ["matmul", "reduce_parts"] if precision == "tf32" else ["prepare", "matmul", "reduce_parts", "repair"]
     )
-    parts = main_call(plan).args
-    assert Slot.OUT not in parts and 8 * 512 * 512 * 4 in plan.scratch_bytes
+    multiply = main_call(plan)
+    slices = option(multiply, "SLICES")
+    assert slices > 1 and slices * 512 * 512 * 4 in plan.scratch_bytes
+    assert Slot.OUT not in multiply.args
 
 
 def test_split_k_runs_on_the_plain_f32_kernels():
@@ -485,3 +488,21 @@ def test_feeds_have_the_numbers_the_kernels_compare():
     assert {feed.name for feed in Feed} == {"BULK_PRODUCER", "COPY_PRODUCER", "BULK_INLINE", "COPY_INLINE"}
     text = kernel_text("nvidia_16bit.cl")
     assert all(f"FEED_{feed.name}" in text for feed in Feed)
+
+
+@pytest.mark.parametrize("size", ["max", "min"])
+def test_plain_f32_tiles_fit_their_work_items(size):
+    for tile in simt.TILES[size]:
+        assert tile.bm % tile.parts_m == 0 and tile.bn % (4 * tile.parts_n) == 0
+        assert tile.parts_m % 8 == 0, "rows of a work-item differ by a multiple of 8, and are swizzled alike"
+        assert tile.parts_n % 8 == 0 and tile.parts % 32 == 0 and tile.parts * tile.k_groups <= 1024
+        assert tile.k_groups == 1 or tile.rows % 2 == 0, "each half keeps half of the rows"
+        threads = tile.parts * tile.k_groups
+        assert tile.bm * 32 % threads == 0 and tile.bn * 32 % threads == 0
+        assert max(tile.bm, tile.bn) <= 256
+
+
+@pytest.mark.parametrize(("size", "rows"), [(768, 96), (777, 96), (896, 112), (1000, 64), (1024, 64)])
+def test_plain_f32_tiles_leave_few_multiprocessors_idle(size, rows):
+    call = main_call(simt.plan(Problem.of(size, size, size), HOPPER, size="min", stages=2))
+    assert option(call, "BM") == rows

@@ -58,12 +58,17 @@ class SimtTile(Tile):
 
 TILES = {
     "max": (SimtTile(256, 128, 16, 16), SimtTile(128, 128, 16, 16, 0.95)),
-    "min": (SimtTile(128, 128, 16, 16), SimtTile(64, 64, 8, 8, 0.85, k_groups=2)),
+    "min": (
+        SimtTile(128, 128, 16, 16),
+        SimtTile(64, 64, 8, 8, 0.8, k_groups=2),
+        SimtTile(96, 64, 8, 8, 0.8, k_groups=2),
+        SimtTile(112, 64, 8, 8, 0.8, k_groups=2),
+    ),
 }
 
 
 # Fitted to an H200, where one multiprocessor makes 0.2 million multiply-adds in a microsecond.
-SLICE_COSTS = Costs(finish_steps=6, adding=5e5, slice_element=0.4)
+SLICE_COSTS = Costs(finish_steps=6, adding=5e5, slice_element=0.6)
 
 
 def usable(problem: Problem, profile: DeviceProfile) -> bool:
@@ -87,7 +92,7 @@ def plan(
     assert isinstance(chosen, SimtTile)
     steps = Steps()
     lhs, rhs, bulk = _read(problem, walk, steps)
-    out = (Slot.OUT, *out_args(problem, walk))
+    out: tuple[Arg, ...] = (Slot.OUT, *out_args(problem, walk))
     cut, wide = Cut(chosen), wide_stores(problem, walk)
     steps.calls.append(_multiply(problem, profile, walk, cut, stages, lhs, rhs, out, wide, bulk=bulk))
     return steps.plan()

@@ -17,7 +17,7 @@ from ..families.common import ceil_div
 HOPPER = (9, 0)
 HOPPER_SHARED_BYTES = 231424
 """What one work-group's static arrays may take there, whatever the device reports."""
-LEAST_SLICE_STEPS = 4
+LEAST_SLICE_STEPS = 2
 
 
 @dataclass(frozen=True)
