@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -49,3 +50,15 @@ def test_descriptions_are_whole_sentences(shell, words):
     assert "..." not in text
     assert "device’s" in text or "environment’s" in text
     assert all(line.count('":"') == 1 for line in text.splitlines() if shell == "zsh"), "no line is folded"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_really_completes(tmp_path):
+    program = tmp_path / "tune"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rooftune.cli "$@"\n')
+    program.chmod(0o755)
+    script = '_TUNE_COMPLETE=source_fish tune | source; complete -C "tune keys --pre"; complete -C "tune cac"'
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ran = subprocess.run(["fish", "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    words = [line.split("\t")[0] for line in ran.stdout.splitlines()]
+    assert words == ["--precision", "cache"], ran.stderr
