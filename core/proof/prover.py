@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +19,7 @@ from ..matmul.problem import Problem
 from ..spec.launch import check_accepts
 from ..tuning.context import Verdict
 from ..tuning.tunable import Tunable, key_text, key_to_json
+from ..waiting import Stopwatch
 from .kernel_trial import REFERENCE, KernelTrials
 from .pool import Pool, Ticket, Usage
 from .subject import KernelProof, MatmulProof
@@ -302,7 +302,7 @@ class DeviceProver:
 
     def settle(self, pending: Pending) -> Verdict:
         """Waits for a worker's outcome, or proves here where no worker could."""
-        began_s = time.monotonic()
+        watch = Stopwatch()
         try:
             spoiled = pending.spoiled()
             if spoiled is not None:
@@ -316,7 +316,7 @@ class DeviceProver:
             self.cancel([pending])
             raise
         finally:
-            self._waited_s += time.monotonic() - began_s
+            self._waited_s += watch.worked_s  # without the time in which others held the device
 
     def cancel(self, pending: list[Pending]) -> None:
         if self._pool is not None:

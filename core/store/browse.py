@@ -186,7 +186,7 @@ def age_text(at: str) -> str:
 
 
 def key_text(key: Any) -> str:
-    """A key in a few words, for a list: `1024 f32 T @32`; other tuners' keys as compact JSON.
+    """A key in a few words, for a list: `1024 f32 T @32`; of other tuners its fields.
 
     `@32`: strides are multiples of 32 bytes only; nothing is said of 1024 and more.
     """
@@ -202,7 +202,15 @@ def key_text(key: Any) -> str:
         aligned = f" @{2**factor}" if factor < MAX_STRIDE_FACTOR else ""
         return f"{size}{batch} {definition['elem_lhs']}{precision}" + (f" {flags}" if flags else "") + aligned
     except (KeyError, TypeError, ValueError):
-        return printable(json.dumps(key, separators=(",", ":"), ensure_ascii=False))
+        return printable(_own_key_text(key))
+
+
+def _own_key_text(key: Any) -> str:
+    """Another tuner's key: `height=512 width=32` where it is flat, else compact JSON."""
+    if isinstance(key, dict) and key and not any(isinstance(each, (dict, list)) for each in key.values()):
+        values = {name: each if isinstance(each, str) else json.dumps(each) for name, each in key.items()}
+        return " ".join(f"{name}={each}" for name, each in values.items())
+    return json.dumps(key, separators=(",", ":"), ensure_ascii=False)
 
 
 def named_key(tuner: str, key: Any) -> str:

@@ -78,7 +78,8 @@ def test_a_decision_is_labelled_by_its_key(definition: dict, label: str) -> None
     ("key", "label"),
     [
         ([1, 2], "saxpy [1,2]"),
-        ({"n": 8, "dtype": "f32"}, 'saxpy {"n":8,"dtype":"f32"}'),
+        ({"n": 8, "dtype": "f32", "aligned": True}, "saxpy n=8 dtype=f32 aligned=true"),
+        ({"sizes": [1, 2]}, 'saxpy {"sizes":[1,2]}'),
         ({"problem_size": [64, 32]}, "saxpy 64x32"),
     ],
 )
