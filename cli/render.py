@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rooftune.tuning.decision import Timings
 
 _UNLIMITED_COLUMNS = 1000
-WORTH_SAYING_S = 1e-3
+WORTH_SAYING_S = 0.1
 """Less waiting than this is not worth a word."""
 STARTING = "opening the device"
 _ASCII = {"µ": "u", "×": "x", "…": "...", "→": "->", "–": "-", "≥": ">=", "≤": "<=", "≈": "~", "·": "*"}
