@@ -42,9 +42,10 @@ def tolerate_any_encoding() -> None:
 def columns(stream: TextIO) -> int:
     """The width to lay text out for: what COLUMNS says, else the terminal's.
 
-    A pipe has none of its own: without COLUMNS lines stay whole there, so that grep sees them.
+    A pipe has none of its own: without COLUMNS lines stay whole there, so that grep sees them, and what is
+    said on stderr always does, for log files.
     """
-    if not stream.isatty() and not os.environ.get("COLUMNS"):
+    if not stream.isatty() and (stream is sys.stderr or not os.environ.get("COLUMNS")):
         return _UNLIMITED_COLUMNS
     import shutil
 

@@ -30,8 +30,9 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def isolated(shared_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith("CUBECL_") or name == "ROOFTUNE_DEVICE":
+        if name.startswith("CUBECL_") or name in ("ROOFTUNE_DEVICE", "COLUMNS"):
             monkeypatch.delenv(name)
+    os.unsetenv("COLUMNS")  # readline, which pytest imports, sets it past os.environ
     monkeypatch.setenv("HOME", str(shared_home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared_home / ".cache"))
     monkeypatch.setenv("POCL_CACHE_DIR", str(shared_home / "pocl"))

@@ -79,7 +79,10 @@ def test_the_status_line_is_silent_where_stderr_is_no_terminal(capsys):
 def test_a_pipe_is_as_wide_as_columns_says(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     render.print_folded(["many short words one after another " * 3])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
+    render.warn("many short words one after another " * 3)
+    said = capsys.readouterr()
+    assert max(map(len, said.out.splitlines())) <= 40
+    assert len(said.err.splitlines()) == 1, "what is logged stays whole"
 
 
 def status_on_a_terminal(monkeypatch):

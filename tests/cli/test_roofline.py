@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from rooftune.probes import bandwidth, report
+from rooftune.probes import bandwidth
 from rooftune.probes import prober as probers
 
 from .test_schema import fits
@@ -15,8 +15,7 @@ from .test_schema import fits
 def short_sweep_in_a_store_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setenv("CUBECL_ENVIRONMENT", f"roofline-{tmp_path.name}")
     sets = [1 << 14, 1 << 18, 1 << 22]
-    for module in (bandwidth, report):
-        monkeypatch.setattr(module, "sweep_sets", lambda *_: sets)
+    monkeypatch.setattr(bandwidth, "sweep_sets", lambda *_: sets)
     monkeypatch.setattr(probers, "Method", lambda: probers.QUICK)
 
 
