@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
 from .device.opencl import cl
-from .errors import UsageError
+from .errors import DeviceFaultError, UsageError
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.hot import HotPath
 from .matmul.hot_numpy import NumpyHotPath
@@ -169,6 +169,10 @@ class Session:
     def decide(self, client: Client, inputs: MatmulInputs) -> Outcome:
         """The decision for these inputs, tuning if there is none."""
         return self.tuner.decide(client, self.tunables(client), inputs)
+
+    def condemn(self, client: Client, inputs: MatmulInputs, error: Exception) -> DeviceFaultError:
+        """The error to raise when what `execute` ran was found later to have lost the device."""
+        return self.tuner.condemn(client, self.tunables(client), inputs, error)
 
     def bounds(self, client: Client, inputs: MatmulInputs) -> Bounds | None:
         """The roofline of a problem on this device, from probed peaks (probed now where not stored)."""

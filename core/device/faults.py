@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Set
+from contextlib import AbstractContextManager, contextmanager
 
 from ..errors import BuildError, DeviceFaultError, OutOfMemoryError
 from .opencl import cl
@@ -20,41 +20,33 @@ LOG_CHARACTERS = 2000
 
 
 @contextmanager
-def allocating(nbytes: int) -> Iterator[None]:
-    """Buffer creation: every lack of resources is a lack of memory."""
+def _translating(
+    candidate: str, nbytes: int = 0, *, memory: Set[int] = _ALLOCATION, faults: Set[int] = frozenset()
+) -> Iterator[None]:
+    """Codes in `memory` are a lack of memory, those of a lost device and those in `faults` a fault."""
     try:
         yield
     except cl.Error as error:
-        if error.code in _ALLOCATION or error.code == cl.status_code.OUT_OF_RESOURCES:
+        if error.code in memory:
             raise out_of_memory(nbytes) from error
-        raise_if_lost(error, "")
-        raise
-
-
-@contextmanager
-def enqueuing(candidate: str) -> Iterator[None]:
-    """A launch or copy: memory is sometimes only taken here, and a lost queue is noticed here."""
-    try:
-        yield
-    except cl.Error as error:
-        if error.code in _ALLOCATION:
-            raise out_of_memory(0) from error
-        raise_if_lost(error, candidate)
-        raise
-
-
-@contextmanager
-def waiting(candidate: str) -> Iterator[None]:
-    """Waiting for work: what fails here failed while running."""
-    try:
-        yield
-    except cl.Error as error:
-        if error.code in _ALLOCATION:
-            raise out_of_memory(0) from error
-        raise_if_lost(error, candidate)
-        if error.code in _EXECUTION:
+        if error.code in _LOST or error.code in faults:
             raise fault(error, candidate) from error
         raise
+
+
+def allocating(nbytes: int) -> AbstractContextManager[None]:
+    """Buffer creation: every lack of resources is a lack of memory."""
+    return _translating("", nbytes, memory=_ALLOCATION | {cl.status_code.OUT_OF_RESOURCES})
+
+
+def enqueuing(candidate: str) -> AbstractContextManager[None]:
+    """A launch or copy: memory is sometimes only taken here, and a lost queue is noticed here."""
+    return _translating(candidate)
+
+
+def waiting(candidate: str) -> AbstractContextManager[None]:
+    """Waiting for work: what fails here failed while running."""
+    return _translating(candidate, faults=_EXECUTION)
 
 
 @contextmanager
@@ -65,16 +57,12 @@ def building(name: str) -> Iterator[None]:
     except cl.Error as error:
         if error.code == cl.status_code.OUT_OF_HOST_MEMORY:
             raise out_of_memory(0) from error
-        raise_if_lost(error, name)
+        if error.code in _LOST:
+            raise fault(error, name) from error
         log = str(error).rsplit("Build on <", 1)[-1].partition(">:")[2].strip() or str(error).strip()
         if len(log) > LOG_CHARACTERS:
             log = "… " + log[-LOG_CHARACTERS:]
         raise BuildError(f"the OpenCL compiler refused the program{_of(name)}: {log}") from error
-
-
-def raise_if_lost(error: cl.Error, candidate: str) -> None:
-    if error.code in _LOST:
-        raise fault(error, candidate) from error
 
 
 def fault(error: cl.Error, candidate: str) -> DeviceFaultError:

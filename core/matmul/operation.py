@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..device.client import Client
-from ..errors import ArgumentError, DtypeError, UnsupportedError, UsageError
+from ..errors import ArgumentError, DeviceFaultError, DtypeError, UnsupportedError, UsageError
 from .arrays import Loaded, apart, common_dtype, elem_of, load_device, load_numpy, load_result, overlaps
 from .copying import repacked, strided_copy
 from .hot import key_of
@@ -183,8 +183,11 @@ def _fill(
     target = load_result(client, result, View(product.full_shape, row_major(product.full_shape)))
     revision = session.tuner.decisions.revision
     with client.using(request.queue, request.wait_for):
-        simple = _run(session, client, placed, types, lhs, rhs, target)
-        client.read_into(target.keep, target.buffer, in_place=client.profile.is_cpu)
+        simple, inputs = _run(session, client, placed, types, lhs, rhs, target)
+        try:
+            client.read_into(target.keep, target.buffer, in_place=client.profile.is_cpu)
+        except DeviceFaultError as error:  # while it ran: the call that enqueued it saw nothing
+            raise session.condemn(client, inputs, error) from error
     prepared = session.candidates(client).latest
     if simple and prepared and client.profile.is_cpu and session.tuner.decisions.revision == revision:
         given = (request.precision, request.dtype, request.client, request.queue)
@@ -244,7 +247,7 @@ def _enqueue(
     shared = overlaps(out, a) or overlaps(out, b)
     if not shared and _writable(target.view):
         revision = session.tuner.decisions.revision
-        simple = _run(session, client, product, types, lhs, rhs, target)
+        simple, _ = _run(session, client, product, types, lhs, rhs, target)
         if simple and types.dtype == a.dtype == b.dtype and session.tuner.decisions.revision == revision:
             _remember(session, client, queue, a, b, out, request)
         return client.last_event
@@ -348,10 +351,10 @@ def _zero(client: Client, out: cl_array.Array, types: Types) -> cl.Event:
 
 def _run(
     session: Session, client: Client, product: Product, types: Types, lhs: Loaded, rhs: Loaded, out: Loaded
-) -> bool:
+) -> tuple[bool, MatmulInputs]:
     """Enqueues the product on the current queue, tuning its key first if it is not known.
 
-    Returns whether the operands were taken as they are.
+    Returns whether the operands were taken as they are, and what the tuner was given.
     """
     elem = types.elem
     for operand in (lhs, rhs, out):
@@ -367,8 +370,9 @@ def _run(
             _expanded(client, elem, view, loaded) for view, loaded in ((product.lhs, lhs), (product.rhs, rhs))
         )
         problem = multiply(lhs.view, rhs.view).problem(elem, types.precision, out.view)
-    session.execute(client, MatmulInputs(problem, lhs.buffer, rhs.buffer, out.buffer))
-    return walkable
+    inputs = MatmulInputs(problem, lhs.buffer, rhs.buffer, out.buffer)
+    session.execute(client, inputs)
+    return walkable, inputs
 
 
 def _walkable(problem: Problem) -> bool:

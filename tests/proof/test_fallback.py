@@ -6,18 +6,26 @@ Real kernels on a real device; a new tuner on the same store stands for the next
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pytest
-from rooftune.config import ProofConfig
-from rooftune.errors import OutOfMemoryError, UnsupportedError
+from rooftune.config import Config, EnvironmentConfig, ProofConfig
+from rooftune.device.client import Client
+from rooftune.device.discovery import list_devices
+from rooftune.device.faults import waiting
+from rooftune.device.opencl import cl
+from rooftune.errors import DeviceFaultError, OutOfMemoryError, UnsupportedError
+from rooftune.matmul.operation import matmul
 from rooftune.proof.prover import Prover
+from rooftune.session import Session
 from rooftune.store.database import Database
 from rooftune.store.stores import DecisionStore
 from rooftune.tuning.context import TuningContext
 from rooftune.tuning.tunable import Tunable, TunableSet
 from rooftune.tuning.tuner import LocalTuner
 
+DEFAULT = next((d.platform for d in list_devices() if d.usable), "")
 SOURCE = """
 __kernel void twice(__global const float *x, __global float *y, int rounds)
 {
@@ -44,6 +52,16 @@ class Scene:
         self.x = np.linspace(1, 2, COUNT, dtype=np.float32)
         self.inputs = (self.client.upload(self.x), self.client.empty(4 * COUNT))
 
+    @cached_property
+    def elsewhere(self):
+        return Client(self.client.device)
+
+    def failed_event(self):
+        """What waits for it never runs: its own event ends as failed."""
+        event = cl.UserEvent(self.client.context)
+        event.set_status(cl.status_code.OUT_OF_RESOURCES)
+        return event
+
     def tuner(self):
         context = TuningContext(
             store=self.store, prover=Prover(config=ProofConfig("off")), warn=self.warnings.append
@@ -57,10 +75,14 @@ class Scene:
             raise UnsupportedError("not these very numbers")
         if self.fault == "memory":
             self.client.empty(1 << 60)
-        kernel = self.client.kernel(SOURCE, "twice")
+        if self.fault == "lost":  # a kernel of another context: the runtime says so with INVALID_CONTEXT
+            inputs = (self.elsewhere.upload(self.x), self.elsewhere.empty(4 * COUNT))
+        client = self.elsewhere if self.fault == "lost" else self.client
+        kernel = client.kernel(SOURCE, "twice")
         kernel.set_args(*inputs, *([] if self.fault == "arguments" else [np.int32(0)]))
         local = (7,) if self.fault == "enqueue" else None
-        self.client.enqueue(kernel, (COUNT,), local)
+        waits = [self.failed_event()] if self.fault == "later" else None
+        self.client.enqueue(kernel, (COUNT,), local, wait_for=waits)
         self.ran.append("fast")
         return inputs[1]
 
@@ -120,6 +142,74 @@ def test_too_little_memory_is_said_and_the_decision_stays(scene):
         scene.call(scene.tuner())
     found = scene.decided()
     assert (found.decision.name, found.source) == ("fast", "disk")
+
+
+def condemned(scene, error):
+    """The error names the candidate; this process and the next one tune again, without it."""
+    assert "candidate fast faulted while running" in str(error)
+    scene.fault = ""
+    found = scene.decided()
+    assert (found.decision.name, found.source) == ("slow", "tuned")
+    assert {e.name: e.outcome for e in found.decision.evidence}["fast"] == "fault"
+    assert scene.call(scene.tuner()) == "slow"
+
+
+def test_a_lost_queue_or_context_is_one_clear_error_and_a_bad_decision(scene):
+    scene.fault = "lost"
+    with pytest.raises(DeviceFaultError) as caught:
+        scene.call(scene.tuner())
+    assert "OpenCL error -34" in str(caught.value)
+    condemned(scene, caught.value)
+
+
+@pytest.mark.skipif("Intel" not in DEFAULT, reason="PoCL hangs or ends the process when a dependency failed")
+def test_a_fault_seen_only_while_waiting_makes_the_decision_bad_too(scene):
+    scene.fault = "later"
+    tuner = scene.tuner()
+    tunables = tuner.init(scene.client, scene.build)
+    tuner.execute(scene.client, tunables, scene.inputs)  # enqueued, and nothing seen yet
+    with pytest.raises(DeviceFaultError, match="faulted while running") as caught, waiting("fast"):
+        scene.client.last_event.wait()
+    condemned(scene, tuner.condemn(scene.client, tunables, scene.inputs, caught.value))
+
+
+def test_every_rule_one_after_another_in_one_process(scene):
+    """The device is still there after each of them: only the decision changes, and as its rule says."""
+    for fault in ("unsupported", "memory", "build", "arguments", "enqueue", "lost"):
+        scene.store, scene.fault = DecisionStore(Database(None)), ""
+        assert scene.call(scene.tuner()) == "fast"
+        scene.fault, tuner = fault, scene.tuner()
+        if fault in ("memory", "lost"):
+            with pytest.raises(OutOfMemoryError if fault == "memory" else DeviceFaultError):
+                scene.call(tuner)
+        else:
+            assert scene.call(tuner) == "slow"
+        scene.fault = ""
+        after = "fast" if fault in ("unsupported", "memory", "build", "arguments", "enqueue") else "slow"
+        assert scene.call(scene.tuner()) == after
+
+
+def test_a_product_whose_reading_back_fails_condemns_its_winner(isolated, tmp_path, monkeypatch):
+    """A real product by the real winner; waiting for it meets a failed event, and the runtime says so."""
+    config = Config(environment=EnvironmentConfig(path=str(tmp_path)), proof=ProofConfig("off"))
+    session = Session(config)
+    a = np.ones((24, 24), np.float32)
+    assert (matmul(session, a, a) == 24).all()
+    winner = next(iter(session.store.decisions.all()))
+    session.hot_numpy.forget()
+
+    def lost(*_args, **_options):
+        event = cl.UserEvent(session.client().context)
+        event.set_status(cl.status_code.OUT_OF_RESOURCES)
+        with waiting(""):
+            event.wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.client(), "read_into", lost)
+        with pytest.raises(DeviceFaultError, match="faulted while running"):
+            matmul(session, a, a)
+    (bad,) = session.store.decisions.all()
+    assert bad["bad"] and bad["index"] == winner["index"]
 
 
 def test_all_broken_raises_the_first_ones_error(client):

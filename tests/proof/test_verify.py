@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from rooftune.cli.verify import _lines
 from rooftune.config import load_config
 from rooftune.decided import stored_decisions
 from rooftune.formats import load_schema
@@ -105,6 +106,36 @@ def test_a_slow_winner_is_found(session):
     assert not report.good
     assert "is faster by" in report.decisions[0].problem
     assert report.decisions[0].drift > 0
+
+
+def test_a_close_rival_is_no_problem_and_both_outputs_say_the_same(session, monkeypatch):
+    """The rival runs the winner's own code, and would have to be twice as fast to count."""
+    monkeypatch.setattr("rooftune.verified.MARGIN", 1.0)
+    decision, tunables = stored(session), session.tunables(session.client())
+    winner = decision.evidence[decision.index]
+    rival = next(e for e in decision.evidence if e.name == "matmul_naive")
+    close = dataclasses.replace(
+        winner, index=rival.index, name=rival.name, digest=rival.digest,
+        samples=tuple(1.001 * s for s in winner.samples),
+    )
+    store(session, dataclasses.replace(
+        decision, evidence=tuple(close if e.index == rival.index else e for e in decision.evidence)
+    ))
+    same = tunables[decision.index]
+    monkeypatch.setattr(tunables[rival.index], "fn", same.fn)
+    monkeypatch.setattr(tunables[rival.index], "prepare", same.prepare)
+    report = look(session, SHAPE)
+    (found,) = report.decisions
+    assert report.good and not found.problem
+    assert found.runner_up == rival.name and found.comparison is not None
+    data, text = found.to_json(), "\n".join(_lines(found))
+    assert data["runner_up"]["name"] == rival.name and data["problem"] is None
+    assert data["fastest"] is (found.comparison.winner == winner.name)
+    assert f"runner-up {rival.name}" in text and f"{winner.name}: right" in text
+    note = data["note"] or ""
+    assert note in text and ("is faster by" in text) == ("is faster by" in note)
+    if not data["fastest"]:  # then it says why that is no problem
+        assert "within noise" in note or "less than" in note
 
 
 def test_a_wrong_winner_is_found(session):
