@@ -25,6 +25,8 @@ _TMA_MAX_RATIO = 4
 _DEEP_RATIO = 8
 _THIN = 64
 _DEEP_K = 1024
+_FEW_RESULTS = 1 << 19
+_FEW_RESULTS_K = 256
 
 
 # -- groups ---------------------------------------------------------------------------------------
@@ -40,7 +42,10 @@ def accelerated(key: Key) -> Rank:
 
 
 def unit(key: Key) -> Rank:
-    """Register tiles suit small and degenerate products; a deep k puts them beside accelerated."""
+    """Register tiles suit small and degenerate products.
+
+    With few results or a deep k they stand beside accelerated.
+    """
     if key.analysis.kind is not Kind.GENERAL:
         own = 2, f"kind {key.analysis.kind.value}, not General"
     elif key.analysis.scale_global is Scale.SMALL:
@@ -50,6 +55,8 @@ def unit(key: Key) -> Rank:
     beside, _ = accelerated(key)
     if deep_k(key) and beside > own[0]:
         return beside, "deep k, beside accelerated"
+    if few_results(key) and beside > own[0]:
+        return beside, "few results, beside accelerated"
     return own
 
 
@@ -120,6 +127,8 @@ def naive(key: Key) -> Rank:
 
 
 def split_k_on_units(key: Key) -> Rank:
+    if few_results(key):
+        return 3, "few results"
     return (3, "deep k") if deep_k(key) else (1, "k is not deep")
 
 
@@ -131,6 +140,17 @@ def deep_k(key: Key) -> bool:
     """Whether the results are so few, and each so long, that cutting k makes more work in parallel."""
     d = key.definition
     return d.k >= _DEEP_RATIO * max(d.m, d.n) or (min(d.m, d.n) <= _THIN and d.k >= _DEEP_K)
+
+
+def few_results(key: Key) -> bool:
+    """Whether full f32 products have too few results to keep a large device's matrix instructions busy.
+
+    There f32 takes three products of split operands; on an H200 plain multiply-adds, with k cut in slices,
+    are up to twice as fast for 256 to 700 rows and columns.
+    """
+    d = key.definition
+    plain = d.elem_lhs.value == "f32" and d.precision == "full" and key.analysis.kind is Kind.GENERAL
+    return plain and d.m * d.n <= _FEW_RESULTS and d.k >= _FEW_RESULTS_K
 
 
 def demoted(rule: Rule, needs: tuple[str, ...], profile: DeviceProfile) -> Rule:

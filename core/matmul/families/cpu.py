@@ -194,7 +194,7 @@ def multiply_calls(
         + stride_options(problem)
         + defines(VW=t.width, NV=t.vectors, MR=t.rows, KC=t.depth, PANELS=t.panels)
         + defines(PACK_RHS=int(t.pack_rhs), SPLIT=int(slices > 1), PARTS=int(parts))
-        + defines(PACK_TILES=PACK_TILES, PACK_DEPTH=PACK_DEPTH)
+        + defines(PACK_TILES=PACK_TILES, PACK_DEPTH=PACK_DEPTH, ON_CPU=int(profile.is_cpu))
         + (f"-DLHS_FROM={t.lhs_from.upper()}",)
     )
     extra: tuple[Arg, ...] = (np.int32(blocks.cols), np.int32(blocks.rows), np.int32(blocks.depth))

@@ -43,7 +43,7 @@
 
 /* Has a line of the result fetched while the sums for it are computed. */
 #define WILL_WRITE(p)
-#ifdef __has_builtin
+#if ON_CPU && defined(__has_builtin)
 #if __has_builtin(__builtin_prefetch)
 #undef WILL_WRITE
 #define WILL_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1, 3)
