@@ -16,6 +16,8 @@ from .common import ceil_div, check, defines, kernel_text, lower_pow2, type_opti
 TEXTS = ("prelude.cl", "gemv.cl")
 KERNELS = (*TEXTS, *gemv_wide.KERNELS)
 STAGE = 1024  # elements of the vector in local memory
+UNROLLED = 8  # up to so many vectors of results are a constant of the program (gemv.cl)
+MOST_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,31 @@ def perpendicular_tile(v: GemvView, problem: Problem, profile: DeviceProfile) ->
     contiguous = v.mat_i == 1
     if profile.is_cpu:
         width = min(profile_width(profile), surely(v.results)) if contiguous else 1
-        share = surely(v.results) * lower_pow2(problem.batch) // (2 * profile.compute_units * width)
-        return GemvTile(width, 1, 1, min(128, lower_pow2(max(share, 1))), step=8)
+        share = share_of(upper_pow2(v.results), problem, profile, width, items=1)
+        if share <= UNROLLED:
+            share = share_of(surely(v.results), problem, profile, width, items=2)
+        return GemvTile(width, 1, 1, min(MOST_KEPT, share), step=8)
     width = 1
     planes = max(1, min(8, profile.max_work_group // 32))
     return GemvTile(width, 32, planes, 1)
+
+
+def share_of(results: int, problem: Problem, profile: DeviceProfile, width: int, *, items: int) -> int:
+    """Vectors of results of one work-item, with so many items a core, and none for more than one product."""
+    share = results * lower_pow2(problem.batch) // (items * profile.compute_units * width)
+    return max(1, lower_pow2(min(share, results // width)))
+
+
+def kept(v: GemvView, problem: Problem, profile: DeviceProfile, t: GemvTile) -> int:
+    """Vectors of results of one work-item, from the real extents: one item a core where they are many.
+
+    The longer the piece of a row that is read at once, the better the core's prefetching works.
+    """
+    if t.each <= UNROLLED or not profile.is_cpu:
+        return t.each
+    span = t.lanes * t.width
+    share = ceil_div(v.results * problem.batch, profile.compute_units * span)
+    return min(t.each, share, ceil_div(v.results, span))
 
 
 def surely(extent: int) -> int:
@@ -129,12 +151,14 @@ def plan(
             VW=t.width, LANES=t.lanes, PLANES=t.planes, EACH=t.each, STEP=t.step, STAGES=stages, STAGE=STAGE
         )
     )
+    args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers)
     if parallel:
         options += ("-DPARALLEL",)
         groups = (1, ceil_div(v.results, t.planes * t.each), walk.count)
     else:
-        groups = (ceil_div(v.results, t.lanes * t.width * t.each), 1, walk.count)
-    args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers)
+        each = kept(v, problem, profile, t)
+        groups = (ceil_div(v.results, t.lanes * t.width * each), 1, walk.count)
+        args += (np.int32(each),)
     call = KernelCall(
         kernel_text(*TEXTS),
         f"gemv_{axis}",

@@ -4,6 +4,7 @@
  *   MAT_P_1   mat is contiguous along p (the summed axis)        MAT_I_1   along i (the results)
  *   LANES     work-items side by side      PLANES   groups of lanes stacked in a work-group
  *   EACH      results (parallel) or vectors of VW results (perpendicular) a work-item keeps
+ *   each      perpendicular with more than 8: how many of the EACH are in use
  *   STAGES    perpendicular only: how many stages of STAGE elements of vec go through local memory (0, 1, 2)
  */
 #define GEMV_ARGS                                                                                      \
@@ -140,16 +141,25 @@ __kernel void gemv_parallel(GEMV_ARGS)
 #define X_AT(p, s) LOAD(vec, ((p) + (s)) * vec_p)
 #endif
 
+/* A loop over few is unrolled, so that its sums stay in registers. */
+#if EACH > 8
+#define KEPT each
+#else
+#define KEPT EACH
+#endif
+
 __attribute__((reqd_work_group_size(LANES, PLANES, 1)))
-__kernel void gemv_perpendicular(GEMV_ARGS)
+__kernel void gemv_perpendicular(GEMV_ARGS, int each)
 {
     int lane = get_local_id(0), plane = get_local_id(1);
-    int first = get_group_id(0) * (SPAN * EACH) + lane * VW;
+    int first = get_group_id(0) * (SPAN * KEPT) + lane * VW;
     SELECT_GEMV(get_group_id(2));
     acc_v sum[EACH];
     int column[EACH]; /* clamped so that the last vector overlaps its neighbour instead of leaving the matrix */
+#if EACH <= 8
 #pragma unroll
-    for (int j = 0; j < EACH; j++) {
+#endif
+    for (int j = 0; j < KEPT; j++) {
         sum[j] = 0;
         column[j] = min(first + j * SPAN, results - VW);
     }
@@ -186,7 +196,7 @@ __kernel void gemv_perpendicular(GEMV_ARGS)
 #if EACH <= 8
 #pragma unroll
 #endif
-            for (int j = 0; j < EACH; j++) {
+            for (int j = 0; j < KEPT; j++) {
                 acc_v part = sum[j];
 #pragma unroll
                 for (int s = 0; s < STEP; s++)
@@ -196,7 +206,7 @@ __kernel void gemv_perpendicular(GEMV_ARGS)
         }
         for (; p < stage_end; p++) { /* the one plane that holds the last, incomplete stretch */
             acc_t x = X_AT(p, 0);
-            for (int j = 0; j < EACH; j++)
+            for (int j = 0; j < KEPT; j++)
                 sum[j] += READ_MAT(column[j], p) * x;
         }
 #if STAGES == 2
@@ -206,16 +216,16 @@ __kernel void gemv_perpendicular(GEMV_ARGS)
     }
 #if PLANES > 1
     __local acc_v shared[PLANES][EACH][LANES];
-    for (int j = 0; j < EACH; j++)
+    for (int j = 0; j < KEPT; j++)
         shared[plane][j][lane] = sum[j];
     barrier(CLK_LOCAL_MEM_FENCE);
     if (plane > 0)
         return;
     for (int other = 1; other < PLANES; other++)
-        for (int j = 0; j < EACH; j++)
+        for (int j = 0; j < KEPT; j++)
             sum[j] += shared[other][j][lane];
 #endif
-    for (int j = 0; j < EACH; j++) {
+    for (int j = 0; j < KEPT; j++) {
         if (first + j * SPAN >= results)
             break;
 #if VW == 1
