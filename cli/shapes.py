@@ -44,6 +44,7 @@ def shapes(
 
     A shape whose key is known, from this run or from the store, is not tuned again.
     """
+    from rooftune.foresight import problem_of
     from rooftune.matmul.problem import Shape
 
     tuning.check_cold_or_warm(cold, warm)
@@ -52,11 +53,12 @@ def shapes(
     settings = common.settings(precision)
 
     with status_line(STARTING) as status:
+        known = parsed if batch > 0 else []  # what is wrong with the batch is said by who computes it
+        problems = [problem_of(settings, shape, elem, batch, precision) for shape in known]
+        session = tuning.open_session(common, settings, status, cold, warm, problems)
+
         from rooftune.shapes_run import tune_shapes
 
-        session = tuning.open_session(common, settings, status, cold, warm)
-        if batch > 0:
-            session.foresee(session.problem(shape, elem, batch, precision) for shape in parsed)
         client = session.client(common.device)
         tuning.say_device(common, status, client)
         report = tune_shapes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rooftune.config import Config
     from rooftune.device.client import Client
     from rooftune.device.counters import Counts
+    from rooftune.matmul.problem import Problem
     from rooftune.session import Session
     from rooftune.tuned_run import Cost
     from rooftune.tuning.decision import Decision
@@ -60,8 +61,24 @@ def check_cold_or_warm(cold: bool, warm: bool) -> None:
         )
 
 
-def open_session(common: Common, settings: Config, status: StatusLine, cold: bool, warm: bool) -> Session:
-    """A session whose progress and warnings go to the status line."""
+def open_session(
+    common: Common,
+    settings: Config,
+    status: StatusLine,
+    cold: bool,
+    warm: bool,
+    problems: Iterable[Problem] = (),
+) -> Session:
+    """A session whose progress and warnings go to the status line.
+
+    Workers for products that will have to be tuned are started before the imports that take as long.
+    """
+    from rooftune.foresight import workers_for
+    from rooftune.store.stores import open_store
+
+    store = open_store(settings, warn=status.above(warn))
+    workers = None if warm else workers_for(settings, store, problems, cold=cold)
+
     from rooftune.session import Session
 
     return Session(
@@ -73,6 +90,8 @@ def open_session(common: Common, settings: Config, status: StatusLine, cold: boo
         warn=status.above(warn),
         progress=lambda phase, done, total: status.progress(_DOING[phase], done, total),
         probing=status.probing,
+        store=store,
+        workers=workers,
     )
 
 

@@ -19,13 +19,14 @@ from .config import Config, DecisionsConfig, load_config
 from .device.client import Client
 from .device.opencl import cl
 from .errors import DeviceFaultError, UsageError
+from .foresight import TUNER, matmul_keys, problem_of, surely_new
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.hot import HotPath
 from .matmul.hot_numpy import NumpyHotPath
-from .matmul.key import MatmulAutotuneKey
 from .matmul.nvidia.detect import detect_units
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import ENTRY, MatmulCandidates, MatmulInputs
+from .proof.pool import Pool
 from .proof.prover import Prover
 from .spec.launch import key_of
 from .spec.spec import KernelSpec
@@ -36,14 +37,12 @@ from .tuning.bounds import Bound, Bounds
 from .tuning.context import TuningContext
 from .tuning.level import Level
 from .tuning.samples import BenchSettings
-from .tuning.tunable import TunableSet, key_text
+from .tuning.tunable import TunableSet
 from .tuning.tuner import LocalTuner, Outcome
 
 if TYPE_CHECKING:
     from .probes.report import ProbeReport
     from .probes.roofline import Roofline
-
-TUNER = "matmul"
 
 
 def say(text: str) -> None:
@@ -58,6 +57,7 @@ class Session:
     tune, and names `forbidden_by` as what to leave out. `json_stdout` keeps stdout for JSON: a decisions
     sink on stdout then goes to stderr. `warn`, `progress` (phase, done, total) and `probing` (which probe,
     about how many seconds until all that are due are done) are never called while something is measured.
+    `store` is this configuration's, open already, and `workers` were started already, to prove candidates.
     """
 
     def __init__(
@@ -71,17 +71,19 @@ class Session:
         warn: Callable[[str], None] = say,
         progress: Callable[[str, int, int], object] = lambda *_: None,
         probing: Callable[[str, float], object] = lambda *_: None,
+        store: Store | None = None,
+        workers: Pool | None = None,
     ) -> None:
         self.config = config if config is not None else load_config()
         self.warn = warn
         for warning in self.config.warnings:
             warn(warning)
-        self.store: Store = open_store(self.config, warn=warn)
+        self.store: Store = store or open_store(self.config, warn=warn)
         self.history = History(self.store.records)
         self.decisions = ColdDecisions(self.store.decisions) if cold else self.store.decisions
         self.probes = ColdProbes(self.store.probes) if cold else self.store.probes
         self.level = Level.parse(self.config.autotune.level)
-        self.prover = Prover(self.store.proofs, self.config.proof)
+        self.prover = Prover(self.store.proofs, self.config.proof, workers)
         self.context = self._context(measure, json_stdout, progress)
         self.context.forbidden_by = forbidden_by
         self.probing = probing
@@ -118,8 +120,7 @@ class Session:
         self, shape: Shape, elem: Elem = Elem.F32, batch: int = 1, precision: str | None = None
     ) -> Problem:
         """The problem of a shape, with this session's precision for f32 unless one is given."""
-        wanted = precision or self.config.matmul.f32_precision
-        return shape.problem(elem, batch=batch, precision=wanted if elem is Elem.F32 else "full")
+        return problem_of(self.config, shape, elem, batch, precision)
 
     # --- matmul --------------------------------------------------------------------------------
 
@@ -129,8 +130,7 @@ class Session:
         Opening the device takes about as long as a worker needs to start. Sure is what has no decision for
         any device.
         """
-        keys = (MatmulAutotuneKey.build(p, self.level) for p in problems if compute_ops(p))
-        if not self._clients and self._unknown(TUNER, keys):
+        if not self._clients and self._unknown(TUNER, matmul_keys(problems, self.level)):
             self.prover.expect()
 
     def foresee_kernel(
@@ -146,9 +146,7 @@ class Session:
 
     def _unknown(self, tuner: str, keys: Iterable[Any]) -> bool:
         """Whether one of these keys will surely have to be tuned."""
-        if not self.context.measure:
-            return False
-        return not all(self.decisions.knows(tuner, str(self.level), key_text(key)) for key in keys)
+        return self.context.measure and surely_new(self.decisions, tuner, self.level, keys)
 
     def candidates(self, client: Client) -> MatmulCandidates:
         """The matmul candidates on this client's device, built once."""

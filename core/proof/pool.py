@@ -22,8 +22,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from typing import IO, Any
 
+from ..config import ProofConfig
 from ..waiting import DEVICE, waiting
-from .trial import Outcome
+from .outcome import Outcome
 
 START_TIMEOUT_S = 60.0
 """What importing and opening the device may last, on a busy machine."""
@@ -32,6 +33,10 @@ KEPT_OUTPUT_BYTES = 2000
 """How much of what a worker printed is kept, for the reason of its death."""
 
 MAX_FAILED_STARTS = 3
+
+MOST_WORKERS = 4
+EARLY_WORKERS = 2
+"""How many are started before it is known what there is to prove."""
 
 _DURING = {"build": "while it was compiled", "check": "after it ran"}
 _TELLING = re.compile(r"\berror\b|\bassert|\bfatal|\bcannot\b", re.IGNORECASE)
@@ -445,6 +450,32 @@ class Pool:
             self._remove(worker)
         while self._waiting:
             self._waiting.popleft().resolve(Outcome("unavailable", reason))
+
+
+def pool_for(config: ProofConfig) -> Pool:
+    """A pool as configured that does not know its device yet."""
+    workers = config.workers or min(MOST_WORKERS, cores())
+    return Pool(None, workers=workers, timeout_s=config.timeout_s)
+
+
+def early_pool(config: ProofConfig) -> Pool | None:
+    """A pool whose first workers are started at once; None where proofs are not run in workers.
+
+    Most of what a worker's start takes is the same for every device.
+    """
+    if config.mode != "worker":
+        return None
+    pool = pool_for(config)
+    pool.warm_up(EARLY_WORKERS)
+    return pool
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -21,15 +21,11 @@ from ..tuning.context import Verdict
 from ..tuning.tunable import Tunable, key_text, key_to_json
 from ..waiting import Stopwatch
 from .kernel_trial import REFERENCE, KernelTrials
-from .pool import Pool, Ticket, Usage
+from .pool import Pool, Ticket, Usage, early_pool, pool_for
 from .subject import KernelProof, MatmulProof
 from .suite import SUITE_VERSION, problem_to_json, programs_hash
 from .trial import Outcome, judged, prove
 from .worker import own_trial, resolve
-
-MOST_WORKERS = 4
-EARLY_WORKERS = 2
-"""How many are started before it is known what there is to prove."""
 
 UNCHANGING = ("right", "wrong", "build")
 """What is stored. Everything else may be a busy machine's fault and is tried again by the next process."""
@@ -47,25 +43,25 @@ class ProofStore(Protocol):
 
 
 class Prover:
-    """The tuner's prover: a DeviceProver for each client, made when it is first needed."""
+    """The tuner's prover: a DeviceProver for each client, made when it is first needed.
 
-    def __init__(self, store: ProofStore | None = None, config: ProofConfig | None = None) -> None:
+    `early` are workers for the first of them, started already.
+    """
+
+    def __init__(
+        self, store: ProofStore | None = None, config: ProofConfig | None = None, early: Pool | None = None
+    ) -> None:
         self._store = store
         self._config = config or ProofConfig()
         self._provers: dict[int, DeviceProver] = {}
-        self._early: Pool | None = None
+        self._early = early
         self._lock = threading.Lock()
 
     def expect(self) -> None:
-        """Start workers for the first device that will be asked for, before it is known which that is.
-
-        Most of what a worker's start takes is the same for every device.
-        """
+        """Start workers for the first device that will be asked for, before it is known which that is."""
         with self._lock:
-            if self._config.mode != "worker" or self._early is not None or self._provers:
-                return
-            self._early = _pool(self._config)
-            self._early.warm_up(EARLY_WORKERS)
+            if self._early is None and not self._provers:
+                self._early = early_pool(self._config)
 
     def of(self, client: Client) -> DeviceProver:
         """The prover of this client's device."""
@@ -127,7 +123,7 @@ class DeviceProver:
         self._waited_s = 0.0
         self._pool: Pool | None = None
         if self.config.mode == "worker":
-            self._pool = pool or _pool(self.config)
+            self._pool = pool or pool_for(self.config)
             self._pool.introduce(_hello(client))
             if client.profile.is_cpu:
                 client.at_rest = self._pool.paused
@@ -379,19 +375,6 @@ def reference_of(proof: Any) -> str:
     module, name = getattr(proof, "__module__", ""), getattr(proof, "__qualname__", "")
     importable = module and module != "__main__" and name.isidentifier()
     return f"{module}:{name}" if importable else ""
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
-
-
-def _pool(config: ProofConfig) -> Pool:
-    workers = config.workers or min(MOST_WORKERS, cores())
-    return Pool(None, workers=workers, timeout_s=config.timeout_s)
 
 
 def _hello(client: Client) -> dict[str, Any]:

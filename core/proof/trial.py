@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..matmul.executor import Prepared, prepare
 from ..matmul.problem import Problem
 from .check import WrongResult
 from .operands import GUARD_BYTES, UNWRITTEN, KeptOperands, Operands, buffer_bytes, check_guards, matrix_in
+from .outcome import Outcome as Outcome
 from .subject import Candidate
 from .suite import provable, suite
 
@@ -26,20 +27,6 @@ ENTRY = "ProofEntry"
 
 SMALL_OPS = 1 << 27
 """Products of fewer operations are run twice, and their operands checked for having been written to."""
-
-Status = Literal[
-    "right",
-    "wrong",
-    "build",
-    "unsupported",
-    "skipped",
-    "memory",
-    "fault",
-    "error",
-    "crash",
-    "timeout",
-    "unavailable",
-]
 
 
 class Phase(Protocol):
@@ -50,23 +37,6 @@ class Phase(Protocol):
 
 class TooLarge(Exception):
     """The operands themselves find no room beside the caller's."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a trial found. `case` is the problem it happened on, `cases` how many were run."""
-
-    status: Status
-    reason: str = ""
-    case: str = ""
-    cases: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Outcome:
-        return cls(data["status"], data["reason"], data["case"], data["cases"])
 
 
 def judged(run: Callable[[], object], case: str, cases: int) -> Outcome:
