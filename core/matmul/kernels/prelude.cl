@@ -103,6 +103,15 @@ inline VEC(ushort) to_bf16v(VEC(float) x)
     return PASTE(convert_ushort, VW)(select(rounded, quiet, isnan(x)));
 }
 #define STOREV(x, p, i) PASTE(vstore, VW)(to_bf16v(x), 0, (p) + (i))
+#elif OUT == F16 && VW >= 8
+/* By way of an aligned array: vstore_half8 and 16 of PoCL 3.1 fault on addresses that are only aligned to halves. */
+inline void store_halves(VEC(float) x, __global out_t *p)
+{
+    ushort rounded[VW] __attribute__((aligned(32)));
+    PASTE(PASTE(vstore_half, VW), _rte)(x, 0, (half *)rounded);
+    PASTE(vstore, VW)(PASTE(vload, VW)(0, rounded), 0, (__global ushort *)p);
+}
+#define STOREV(x, p, i) store_halves(x, (p) + (i))
 #elif OUT == F16
 #define STOREV(x, p, i) PASTE(PASTE(vstore_half, VW), _rte)(x, 0, (p) + (i))
 #elif OUT == F64 && IN != F64
