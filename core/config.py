@@ -85,10 +85,14 @@ class ThroughputConfig:
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
-    """Which store: its name, and its folder: one of ROOTS, or an absolute path."""
+    """Which store: its name, and its folder: one of ROOTS, or a path."""
 
     name: str = "default"
     path: str | Path = "target"
+
+    def __post_init__(self) -> None:
+        if self.path not in ROOTS:  # a text that is no root is a folder too, never taken for the default
+            object.__setattr__(self, "path", Path(self.path).expanduser().absolute())
 
 
 @dataclass(frozen=True)

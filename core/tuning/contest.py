@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
@@ -25,7 +25,7 @@ from .plan import make_plan
 from .reuse import Reuse
 from .schedule import Contender, RoundResult, Standing, State, run_round
 from .ties import TieBreak
-from .tunable import TunableSet, key_text
+from .tunable import SearchStrategy, TunableSet, key_text
 
 _OUTCOMES: dict[State, OutcomeKind] = {
     State.LIVE: "measured",
@@ -97,14 +97,21 @@ class Contest:
     tie_break: TieBreak | None = None
     memory_error: OutOfMemoryError | None = None
     ahead: Mapping[int, Verdict] | None = None
+    proposals: Sequence[int] | None = None
 
     # What is good enough
 
     def prove_ahead(self) -> None:
         """Has the first round's proofs begun, so that workers start and compile while peaks are probed."""
         plan = make_plan(self.tunables.tunables, self.key)
-        if self.tunables.bounds is not None and plan and not self.searches:
-            self.ahead = self.proofs([entry.index for entry in plan[0]])
+        if self.tunables.bounds is None or not plan:
+            return
+        if self.searches:
+            planned = {entry.index for turn in plan for entry in turn}
+            first = [index for index in self.first_proposals() if index in planned]
+        else:
+            first = [entry.index for entry in plan[0]]
+        self.ahead = self.proofs(first)
 
     def probe(self) -> None:
         """Asks for the bounds, which may have to be measured first."""
@@ -151,20 +158,31 @@ class Contest:
 
     def by_search(self, planned: set[int]) -> int | None:
         """Turn after turn of what the search proposes, each against the best so far; then the best few."""
-        assert self.tunables.search is not None
-        search = self.tunables.search(self.key)
         leader: int | None = None
         measured: dict[int, float | None] = {}
-        while proposed := [i for i in search.propose(measured) if i in planned]:
+        proposals = self.first_proposals()
+        while proposed := [i for i in proposals if i in planned]:
             fresh = [index for index in proposed if not self.is_out(index)]
             self.compile_ahead(self.sound(fresh))
             leader = self.play([*fresh, *([leader] if leader is not None else [])], quick=True)
             if self.short_circuit:
                 return leader
             measured |= {i: self.fastest_s(i) for i in proposed}
+            proposals = self.search.propose(measured)
         best = sorted((s, i) for i, s in measured.items() if s is not None and not self.is_out(i))
         finalists = [index for _, index in best[:FINALISTS]]
         return self.play(finalists) if len(finalists) > 1 else leader
+
+    def first_proposals(self) -> Sequence[int]:
+        """What the search proposes first; asked once."""
+        if self.proposals is None:
+            self.proposals = self.search.propose({})
+        return self.proposals
+
+    @cached_property
+    def search(self) -> SearchStrategy:
+        assert self.tunables.search is not None
+        return self.tunables.search(self.key)
 
     def fastest_s(self, index: int) -> float | None:
         """Its best sample: of few samples the median still has what else the machine did in it."""
@@ -173,7 +191,7 @@ class Contest:
 
     def sound(self, indexes: list[int]) -> list[int]:
         """Those whose proof has not failed. Workers take them all at once, whatever their number."""
-        verdicts, passed = self.proofs(indexes), []
+        verdicts, passed = self.begun(indexes), []
         for done, index in enumerate(indexes):
             if self.tunables[index].proof is not None:
                 self.context.progress("prove", done, len(indexes))
@@ -253,9 +271,7 @@ class Contest:
         return result
 
     def contenders(self, indexes: list[int]) -> Iterator[Contender]:
-        verdicts, self.ahead = self.ahead, None
-        if verdicts is None or set(verdicts) != set(indexes):
-            verdicts = self.proofs(indexes)
+        verdicts = self.begun(indexes)
         if self.measuring_inputs is None:
             self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
         for done, index in enumerate(indexes):
@@ -266,6 +282,11 @@ class Contest:
                 self.preparer(index, verdicts, partial(self.tell, done, len(indexes))),
                 self.floor(index),
             )
+
+    def begun(self, indexes: list[int]) -> Mapping[int, Verdict]:
+        """Their proofs: those begun ahead, if they are of the same candidates."""
+        verdicts, self.ahead = self.ahead, None
+        return verdicts if verdicts is not None and set(verdicts) == set(indexes) else self.proofs(indexes)
 
     def proofs(self, indexes: list[int]) -> Mapping[int, Verdict]:
         with self.timed("prove_s"):
