@@ -17,7 +17,17 @@ from ..proof.subject import KernelProof, SpecifiedKernel
 from ..tuning.bounds import Bounds
 from ..tuning.tunable import Tunable, TunableSet, separated_hash
 from ..tuning.tuner import LocalTuner, Outcome
-from .launch import KernelInputs, as_specified, check_accepts, key_of, launch, made_up, options_of
+from .expression import Expression
+from .launch import (
+    KernelInputs,
+    as_specified,
+    check_accepts,
+    check_memory,
+    key_of,
+    launch,
+    made_up,
+    options_of,
+)
 from .reference import compare, expected_by_numpy
 from .search import SMALL, Search
 from .spec import Argument, Configuration, KernelSpec, Reference
@@ -101,7 +111,14 @@ class TunedKernel:
             name,
             partial(self._run, configuration),
             digest=separated_hash(
-                name, kernel.name, kernel.source, *kernel.options, repr(self.spec.grid_div)
+                name,
+                kernel.name,
+                kernel.source,
+                *kernel.options,
+                repr(self.spec.grid_div),
+                repr(self.spec.block_size_names),
+                repr(self.spec.arguments),  # and the reference: what it was proven with
+                repr(self.spec.reference),
             ),
             prepare=partial(self._prepare, configuration),
             proof=KernelProof(self._subject, configuration),
@@ -129,13 +146,14 @@ class TunedKernel:
 
     def _bounds(self, inputs: KernelInputs) -> Bounds:
         spec, values = self.spec, self.spec.values_for(inputs.size)
-        ops, nbytes = (int(e(values)) if e is not None else 0 for e in (spec.ops, spec.nbytes))
+        ops, nbytes = (_amount(e, values) if e is not None else 0 for e in (spec.ops, spec.nbytes))
         return self._session.bounds_for(self.client, ops, nbytes, Elem.parse(spec.bound_dtype))
 
     # --- arguments -----------------------------------------------------------------------------
 
     def inputs_for(self, size: tuple[int, ...]) -> KernelInputs:
         """Arguments as the specification describes them, made up on the device."""
+        check_memory(self.client, self.spec, size)
         self._session.foresee_kernel(self.spec, [size], self.client)
         rng = np.random.default_rng(0)
         made = (made_up(self.spec, argument, size, rng) for argument in self.spec.arguments)
@@ -210,6 +228,16 @@ class _References:
 def name_of(configuration: Mapping[str, Any]) -> str:
     """A configuration as decisions name it: block_size_x=128,tile=2."""
     return ",".join(f"{name}={value}" for name, value in configuration.items()) or "as it is"
+
+
+def _amount(expression: Expression, values: Mapping[str, Any]) -> int:
+    given = expression(values)
+    try:
+        return int(given)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"an amount of work in bounds, '{expression.text}', is {given!r}", hint="Give a finite number."
+        ) from error
 
 
 def _bound(argument: Argument, arg: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from ..device.client import Client
 from ..device.opencl import cl
 from ..device.profile import DeviceProfile
-from ..errors import UnsupportedError
+from ..errors import UnsupportedError, UsageError
 from ..tuning.level import Level, anchor
 from .spec import Argument, Configuration, KernelSpec, Reference
 
@@ -82,8 +82,7 @@ def made_up(
 ) -> np.ndarray[Any, Any] | np.generic | cl.LocalMemory:
     """An argument as the specification describes it. Arrays are the host's."""
     if argument.value is not None:
-        scalar: np.generic = argument.dtype.type(argument.value(spec.values_for(size)))
-        return scalar
+        return _scalar(argument, argument.value(spec.values_for(size)), size)
     count = count_of(spec, argument, size)
     if argument.local:
         return cl.LocalMemory(count * argument.dtype.itemsize)
@@ -91,9 +90,43 @@ def made_up(
 
 
 def count_of(spec: KernelSpec, argument: Argument, size: Sequence[int]) -> int:
-    """How many elements an array has."""
+    """How many elements an array has. Raises UsageError where its expression gives no number of them."""
     assert argument.size is not None
-    return int(argument.size(spec.values_for(size)))
+    given = argument.size(spec.values_for(size))
+    try:
+        count = int(given)
+    except (OverflowError, TypeError, ValueError):  # infinite, no number, a text
+        count = -1
+    if count < 0:
+        raise UsageError(
+            f"the size of {argument.name}, '{argument.size.text}', is {given!r} "
+            f"for the problem size {_extents(size)}",
+            hint="It must be a number of elements of at least 0.",
+        )
+    return count
+
+
+def _scalar(argument: Argument, given: Any, size: Sequence[int]) -> np.generic:
+    try:
+        scalar: np.generic = argument.dtype.type(given)
+    except (OverflowError, TypeError, ValueError) as error:
+        assert argument.value is not None
+        raise UsageError(
+            f"the value of {argument.name}, '{argument.value.text}', is {given!r} "
+            f"for the problem size {_extents(size)}, and no {argument.dtype}",
+            hint="Give a number within the type's range, or another type.",
+        ) from error
+    return scalar
+
+
+def _extents(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))
+
+
+def check_memory(client: Client, spec: KernelSpec, size: Sequence[int]) -> None:
+    """Raises OutOfMemoryError where the arrays are more than the device has: before they are made."""
+    arrays = [argument for argument in spec.arguments if argument.is_array]
+    client.check_fits(*(count_of(spec, array, size) * array.dtype.itemsize for array in arrays))
 
 
 def filled(

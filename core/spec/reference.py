@@ -49,16 +49,23 @@ class WrongOutput(Exception):
 
 
 def expected_by_numpy(reference: Reference, values: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """The outputs that the expressions give, as flat arrays. `values` are arguments and sizes by name."""
-    return {name: np.ravel(np.asarray(e(values))) for name, e in reference.numpy.items()}
+    """The outputs that the expressions give, as flat arrays. `values` are arguments and sizes by name.
+
+    A single number is what each element must be.
+    """
+    return {name: _flat(np.asarray(e(values)), values[name]) for name, e in reference.numpy.items()}
+
+
+def _flat(expected: Array, output: Array) -> Array:
+    return np.ravel(expected) if expected.ndim else np.broadcast_to(expected, output.shape)
 
 
 def compare(reference: Reference, expected: Arrays, outputs: Arrays) -> None:
     """Raises WrongOutput unless each output is what is expected, within atol + rtol · |expected|."""
     for name, wanted in expected.items():
         got = outputs[name].ravel()[: wanted.size]
-        if got.size < wanted.size:
-            raise WrongOutput(f"{name} has {got.size} elements, the reference {wanted.size}")
+        if got.size < wanted.size or (outputs[name].size and not wanted.size):
+            raise WrongOutput(f"{name} has {outputs[name].size} elements, the reference {wanted.size}")
         wrong = [
             _wrong(reference, got[i : i + BLOCK], wanted[i : i + BLOCK]) for i in range(0, got.size, BLOCK)
         ]

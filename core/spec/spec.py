@@ -169,7 +169,7 @@ def sources_of(spec: KernelSpec) -> dict[str, str]:
     return sources
 
 
-def _why(error: OSError | UnicodeDecodeError) -> str:
+def _why(error: OSError | ValueError) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
@@ -187,7 +187,7 @@ def load_spec(path: str | Path) -> KernelSpec:
     path = Path(path)
     try:
         text = _limited_text(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # not UTF-8, or a path with a null character
         raise SpecError(
             f"the specification {path} can't be read: {_why(error)}", hint="Give the path of a TOML file."
         ) from error
@@ -255,7 +255,7 @@ class _Reader:
         place = (self.path.parent if self.path is not None else Path()) / file
         try:
             return _limited_text(place)
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # not UTF-8, or a path with a null character
             raise self.wrong(
                 f"{where}kernel_source",
                 f"the file {place} can't be read: {_why(error)}",
@@ -324,6 +324,8 @@ class _Reader:
             or (isinstance(fill, str) and fill not in FILLS)
         ):
             raise self.wrong(f"{where}.fill", f"is {fill!r}", f"A number, or one of {', '.join(FILLS)}.")
+        if isinstance(fill, (int, float)) and not _can_hold(np.dtype(kind), fill):
+            raise self.wrong(f"{where}.fill", f"is {fill!r}", f"A number that {kind} can hold.")
         allowed = self.constants() | _SIZES
         return Argument(
             name,
@@ -382,10 +384,13 @@ class _Reader:
 
     def check(self, spec: KernelSpec) -> None:
         outputs = {argument.name for argument in spec.arguments if argument.output and argument.is_array}
+        self.check_blocks(spec, spec.tune_params, "tune_params")
         if not spec.configurations():
             raise self.wrong("restrictions", "leave no configuration", "Loosen them.")
         if spec.reference is None:
             return
+        fixed = {name: (value,) for name, value in spec.reference.configuration.items()}
+        self.check_blocks(spec, fixed, "reference.configuration")
         if not outputs:
             raise self.wrong("arguments", "has no output to compare with the reference", "Set output = true.")
         unknown = set(spec.reference.numpy) - outputs
@@ -395,6 +400,16 @@ class _Reader:
                 "is not an output",
                 f"Outputs: {', '.join(sorted(outputs))}.",
             )
+
+    def check_blocks(self, spec: KernelSpec, params: Mapping[str, Sequence[Any]], where: str) -> None:
+        for name in spec.block_size_names:
+            for value in params.get(name, ()):
+                if type(value) is not int or value < 1:
+                    raise self.wrong(
+                        f"{where}.{name}",
+                        f"has the value {value!r}",
+                        "It is an extent of the work-group: whole numbers of at least 1.",
+                    )
 
     # --- values --------------------------------------------------------------------------------
 
@@ -468,6 +483,13 @@ _KEYS = (
     "block_size_names", "grid_div_x", "grid_div_y", "grid_div_z", "arguments", "reference", "bounds",
 )  # fmt: skip
 _ARTICLES = {str: "a text", bool: "true or false"}
+
+
+def _can_hold(dtype: np.dtype[Any], number: int | float) -> bool:
+    if dtype.kind == "f":
+        return True
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= number <= limits.max)
 
 
 def _near(word: str, known: Sequence[str] | set[str]) -> str:

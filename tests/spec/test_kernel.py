@@ -97,6 +97,12 @@ def test_tuned_stored_and_used_by_name(found, tmp_path):
 
 
 @by_device
+def test_arrays_larger_than_the_device_are_refused_before_they_are_made(found, tmp_path):
+    text = SPEC.replace("problem_size = 5000", "problem_size = 9000000000000000000")
+    assert "no memory" in tuned(session_in(tmp_path), found, text=text)[2].sizes[0].cost.error
+
+
+@by_device
 def test_wrong_configurations_never_win(found, tmp_path):
     source = SOURCE.replace("WRONG", "(block_size_x == 64)")
     _, _, report = tuned(session_in(tmp_path), found, source)

@@ -145,6 +145,21 @@ def test_a_stored_verdict_is_not_repeated(found, tmp_path, strays):
 
 
 @by_device
+def test_with_other_arguments_or_another_reference_it_is_proven_anew(found, tmp_path, strays):
+    text = SPEC.replace("[0, 1, 2, 3, 4, 5, 6, 7]", "[0, 3]")
+    changes = {
+        text: None,
+        text.replace('"problem_size_x"', "900", 1): "bytes after the elements of y",
+        text.replace('y = "2 * x"', 'y = "3 * x"'): "y[0] is",
+    }
+    for changed, said in changes.items():
+        session = session_in(tmp_path)
+        error = tuned(session, found, changed).sizes[0].cost.error
+        session.prover.close()
+        assert (error is None) if said is None else (said in error), error
+
+
+@by_device
 def test_a_reference_that_never_ends_blames_no_configuration(found, tmp_path, strays):
     text = BY_KERNEL.replace('"plain"', '"endless"').replace("[0, 1, 2, 3, 4, 5, 6, 7]", "[0, 8, 9, 10, 11]")
     session = session_in(tmp_path, timeout_s=2.0)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from rooftune.errors import UsageError
+from rooftune.spec.launch import count_of, made_up
+from rooftune.spec.reference import WrongOutput, compare, expected_by_numpy
 from rooftune.spec.spec import SpecError, load_spec, parse_spec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -103,3 +107,44 @@ def test_a_nearly_right_word_is_named():
     with pytest.raises(SpecError) as told:
         parse(GOOD.replace("grid_div_x", "grid_dvi_x"))
     assert "Did you mean 'grid_div_x'?" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[16, 32, 64]", '["a", "b"]', "tune_params.block_size_x has the value 'a'"),
+        ("[16, 32, 64]", "[16, 0]", "tune_params.block_size_x has the value 0"),
+        ("output = true", 'output = true\nfill = nan\n[[arguments]]\nname = "i"\ntype = "int8"\n'
+         'size = 1\nfill = 300', "arguments[1].fill is 300"),
+        ('"scale.cl"', '"s\\u0000.cl"', "can't be read"),
+    ],
+)  # fmt: skip
+def test_values_that_nothing_can_be_done_with_are_refused(old, new, said):
+    with pytest.raises(SpecError) as info:
+        parse(GOOD.replace(old, new, 1))
+    assert said in info.value.message
+
+
+@pytest.mark.parametrize("size", ["problem_size_x - 5000", "1e400", "'four'"])
+def test_an_array_of_no_number_of_elements_is_refused(size):
+    spec = parse(GOOD.replace('"problem_size_x * problem_size_y"', f'"{size}"'))
+    with pytest.raises(UsageError, match="the size of x"):
+        count_of(spec, spec.arguments[0], (100, 30))
+
+
+def test_a_scalar_that_its_type_cannot_hold_is_refused():
+    spec = parse(GOOD.replace('type = "float32"\nvalue = 2.0', 'type = "int32"\nvalue = "2 ** 40"'))
+    with pytest.raises(UsageError, match="the value of a"):
+        made_up(spec, spec.arguments[1], (100, 30), np.random.default_rng(0))
+
+
+def test_a_reference_of_one_number_is_that_of_every_element():
+    spec = parse(GOOD.replace('"x * a"', '"2.5"'))
+    output = np.full(4, 2.5, np.float32)
+    expected = expected_by_numpy(spec.reference, {"x": output})
+    compare(spec.reference, expected, {"x": output})
+    with pytest.raises(WrongOutput, match="4 elements, the reference 0"):
+        compare(spec.reference, {"x": output[:0]}, {"x": output})
+    output[3] = 1
+    with pytest.raises(WrongOutput, match=r"x\[3\] is 1"):
+        compare(spec.reference, expected, {"x": output})
