@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import typer
 from rooftune.errors import RooftuneError
 
-from .render import emit_error, say, say_error, tolerate_any_encoding
+from .render import emit_error, say_error, tolerate_any_encoding
 
 DEFECT, USAGE, WORK, INTERRUPTED = 1, 2, 4, 130
 LESS = "Give smaller shapes, or end programs that hold memory."
@@ -103,7 +103,7 @@ def _bad_usage(args: list[str], error: Any) -> int:
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":  # `tune` or a group alone: the message is its help
         if not wants_json(args):
-            say(message)
+            print(message, file=sys.stderr, flush=True)
             return USAGE
         message = "a command is missing"
     return _fail(args, USAGE, "usage", message.rstrip("."), f"See '{path} --help'.")

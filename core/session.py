@@ -243,11 +243,11 @@ class Session:
     def close(self, what: str) -> None:
         """Writes down what the session did (`what`, for people), and lets go of the store.
 
-        What a cold session forgot and has measured anew is deleted now and no sooner: one that was
-        interrupted loses nothing.
+        What a cold session forgot and has measured anew is replaced now and no sooner: one that was
+        interrupted leaves it as it was.
         """
         if isinstance(self.probes, ColdProbes):
-            self.probes.drop_old()
+            self.probes.replace_old()
         with self._lock:
             for client in dict.fromkeys(self._clients.values()):
                 launches = sum(client.counters.launches.values())

@@ -41,30 +41,34 @@ class ColdDecisions:
 
 
 class ColdProbes:
-    """A probe store that answers only with what this run measured, and at its end drops all that is older."""
+    """A probe store that answers only with what this run measured, and at its end replaces all that is older.
+
+    Until then nothing is written: a run that is interrupted leaves what stood before.
+    """
 
     def __init__(self, store: ProbeStore) -> None:
         self._store = store
-        self._fresh: set[tuple[str, int, str]] = set()
+        self._fresh: dict[tuple[str, int, str], dict[str, Any]] = {}
         self._old: dict[tuple[str, int], list[Entry]] = {}
 
     def load(self, device_id: str, probe_version: int, probe_key: str) -> dict[str, Any] | None:
         self._note_old(device_id, probe_version)
-        place = (device_id, probe_version, probe_key)
-        return self._store.load(*place) if place in self._fresh else None
+        return self._fresh.get((device_id, probe_version, probe_key))
 
     def save(self, device_id: str, probe_version: int, probe_key: str, result: Mapping[str, Any]) -> None:
         self._note_old(device_id, probe_version)
-        self._fresh.add((device_id, probe_version, probe_key))
-        self._store.save(device_id, probe_version, probe_key, result)
+        self._fresh[device_id, probe_version, probe_key] = dict(result)
 
     def _note_old(self, device_id: str, probe_version: int) -> None:
         if (device_id, probe_version) not in self._old:
             self._old[device_id, probe_version] = self._store.entries(device_id, probe_version)
 
-    def drop_old(self) -> None:
-        """Forgets what was stored of the measured devices before; what was written since stays."""
-        measured = {place[:2] for place in self._fresh}
-        for device, entries in self._old.items():
-            if device in measured:
-                self._store.drop(entries)
+    def replace_old(self) -> None:
+        """Writes what was measured, and forgets what was stored of those devices before.
+
+        What others wrote since stays, unless the same was measured here.
+        """
+        for place, result in self._fresh.items():
+            self._store.save(*place, result)
+        for device in {place[:2] for place in self._fresh}:
+            self._store.drop(self._old[device])

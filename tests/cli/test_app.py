@@ -25,6 +25,13 @@ def test_help_lists_every_command_under_its_heading(capsys):
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
+@pytest.mark.parametrize("group", [[], ["cache"], ["env"]], ids=" ".join)
+def test_a_group_alone_shows_the_screen_of_its_help(group, capsys):
+    code, out, err = run(capsys, *group)
+    assert (code, out) == (2, "")
+    assert err == run(capsys, *group, "--help")[1]
+
+
 def commands(command, path):
     yield path, command
     for name, nested in getattr(command, "commands", {}).items():

@@ -36,14 +36,17 @@ def test_when_done_only_what_was_measured_anew_is_left(probes: ProbeStore) -> No
     cold = ColdProbes(probes)
     cold.save("device", 1, "launch", {"value": 2.0})
     cold.save("device", 1, "compute", {"value": 3.0})
-    cold.drop_old()
+    cold.replace_old()
     assert stored(probes) == {"launch", "compute"}
     assert probes.load("device", 1, "launch") == {"value": 2.0}
 
 
-def test_an_interrupted_run_loses_nothing(probes: ProbeStore) -> None:
-    ColdProbes(probes).save("device", 1, "compute", {"value": 3.0})
-    assert stored(probes) == {*SWEEP, "launch", "compute"}
+def test_an_interrupted_run_leaves_what_stood_before(probes: ProbeStore) -> None:
+    cold = ColdProbes(probes)
+    cold.save("device", 1, "compute", {"value": 3.0})
+    cold.save("device", 1, "launch", {"value": 3.0})
+    assert stored(probes) == {*SWEEP, "launch"}
+    assert probes.load("device", 1, "launch") == {"value": 1.0}
 
 
 def test_other_devices_and_what_others_wrote_meanwhile_stay(probes: ProbeStore) -> None:
@@ -51,7 +54,7 @@ def test_other_devices_and_what_others_wrote_meanwhile_stay(probes: ProbeStore) 
     assert cold.load("device", 1, "launch") is None
     probes.save("device", 1, SWEEP[0], {"value": 9.0})
     cold.save("device", 1, "compute", {"value": 3.0})
-    cold.drop_old()
+    cold.replace_old()
     assert stored(probes) == {SWEEP[0], "compute"}
     assert stored(probes, "other device") == {"launch"}
 
@@ -59,5 +62,5 @@ def test_other_devices_and_what_others_wrote_meanwhile_stay(probes: ProbeStore) 
 def test_a_run_that_probed_nothing_forgets_nothing(probes: ProbeStore) -> None:
     cold = ColdProbes(probes)
     assert cold.load("device", 1, "launch") is None
-    cold.drop_old()
+    cold.replace_old()
     assert stored(probes) == {*SWEEP, "launch"}
