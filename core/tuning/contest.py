@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
+from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError, WorkError
 from ..waiting import Stopwatch
 from .bounds import CLOCK_NOISE, Bounds
 from .context import TuningClient, TuningContext, Verdict
@@ -67,10 +67,18 @@ def tune_key(
 
 
 def single_decision(
-    client: TuningClient, context: TuningContext, tuner: str, tunables: TunableSet, key: Any
+    client: TuningClient, context: TuningContext, tuner: str, tunables: TunableSet, key: Any, inputs: Any
 ) -> Decision:
-    """The decision for a set of one candidate: it wins, and nothing is measured."""
-    contest = Contest(client, context, tuner, tunables, key, None)
+    """The decision for a set of one candidate: it wins, and nothing is measured.
+
+    Raises WorkError when it can be proven, and its proof failed.
+    """
+    contest = Contest(client, context, tuner, tunables, key, inputs)
+    if tunables[0].proof is not None:
+        try:
+            contest.heed(0, contest.proofs([0]).get(0, Verdict(None)))
+        except ProofFailed as error:
+            raise WorkError(f"the only candidate, {tunables[0].name}, failed its proof: {error}") from error
     contest.evidence[0] = contest.blank(0, "skipped", "the only candidate")
     return contest.decision(0)
 

@@ -154,7 +154,8 @@ class LocalTuner:
                 f"tuner {self.name} has no candidates", hint="Add at least one with with_tunable()."
             )
         if len(tunables) == 1:
-            return self._publish(call, single_decision(call.client, context, self.name, tunables, call.key))
+            decision = single_decision(call.client, context, self.name, tunables, call.key, call.inputs)
+            return self._publish(call, decision)
         place = self._place(call)
         began_at = context.store.row_version(place)
         stored = _read(context.store.load(place))

@@ -245,3 +245,13 @@ def test_the_command_survives_them(found, tmp_path, strays):
     assert {c["name"].split(",")[0] for c in size["checks"] if not c["passed"]} == {
         f"misdeed={i}" for i in range(1, 8)
     }
+
+
+@by_device
+def test_the_only_configuration_is_proven_too(found, tmp_path, strays):
+    for misdeed, said in ((2, "SIG"), (0, None)):
+        session = session_in(tmp_path)
+        text = SPEC.replace("[0, 1, 2, 3, 4, 5, 6, 7]", f"[{misdeed}]")
+        error = tuned(session, found, text).sizes[0].cost.error
+        session.prover.close()
+        assert (error is None) if said is None else ("the only candidate" in error and said in error), error
