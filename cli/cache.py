@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Common, common
-from .render import columns, emit, format_bytes, format_seconds, print_lines, warn, wrapped
+from .render import columns, emit, format_bytes, format_seconds, print_lines, say, warn, wrapped
 
 if TYPE_CHECKING:
     from rooftune.config import Config
@@ -41,7 +41,12 @@ IdsArgument = Annotated[
     typer.Argument(metavar="ID", help="Ids from `tune cache ls`, or beginnings of them.", show_default=False),
 ]
 TunerOption = Annotated[
-    str | None, typer.Option("--tuner", metavar="NAME", help="Those of this tuner (matmul, or your own).")
+    str | None,
+    typer.Option(
+        "--tuner",
+        metavar="NAME",
+        help="Those of this tuner: matmul, or your own as `tune cache ls` names it.",
+    ),
 ]
 OfDeviceOption = Annotated[
     str | None, typer.Option("--device", metavar="TEXT", help="Those whose device id contains this text.")
@@ -283,9 +288,15 @@ def _stored(database: Database) -> list[StoredDecision]:
 def _choose(
     database: Database, ids: list[str] | None, tuner: str | None, device: str | None, older_than: str | None
 ) -> list[StoredDecision]:
-    from rooftune.store.browse import find_decisions, parse_age, select_decisions
+    from rooftune.store.browse import find_decisions, find_tuner, parse_age, printable, select_decisions
 
     stored = _stored(database)
+    if tuner is not None:
+        named = find_tuner(stored, tuner)
+        if named is None:
+            tuners = ", ".join(sorted({printable(item.tuner) for item in stored}))
+            say(f"tuner '{tuner}' has no decisions here; {f'these have: {tuners}' if tuners else 'none has'}")
+        tuner = named or tuner
     if ids:
         stored = find_decisions(stored, ids)
     age = parse_age(older_than) if older_than is not None else None

@@ -24,9 +24,11 @@ def decisions(
 ) -> None:
     """Print stored decisions as JSON Lines, one record a line.
 
-    Without shapes: all of the environment. With shapes: those of their keys on this device.
+    Without shapes: all of the environment. With shapes: those of their keys on this device; exits with 4
+    if there is none.
     """
     from rooftune.decided import stored_records
+    from rooftune.errors import WorkError
     from rooftune.matmul.problem import Shape
     from rooftune.session import Session
 
@@ -36,6 +38,12 @@ def decisions(
     records = stored_records(
         session, parsed, elem=elem, device=common.device, batch=batch, precision=precision
     )
+    if parsed and not records:
+        texts = " ".join(shape.text for shape in parsed)
+        raise WorkError(
+            f"no decision is stored for {texts} on this device at level {session.level}",
+            hint=f"Tune first: tune shapes {texts}",
+        )
     print_lines(to_json(record) for record in records)
     if not records:
-        say("no decision is stored here" + (" for these shapes" if parsed else ""))
+        say("no decision is stored here")

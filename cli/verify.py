@@ -11,9 +11,12 @@ from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesAr
 from .render import STARTING, emit, format_seconds, print_folded, say, status_line, warn
 
 if TYPE_CHECKING:
-    from rooftune.verified import Verified
+    from rooftune.verified import Verified, VerifyReport
 
 FOUND_SOMETHING = 4
+EXAMPLES = "each line is a key; its shape is an example of the key's shapes, perhaps none that was tuned"
+DRIFTED_PERCENT = 3.0
+"""A time that drifted by less is neither slower nor faster."""
 
 
 @common()
@@ -24,16 +27,25 @@ def verify(
     batch: BatchOption = 1,
     precision: PrecisionOption = None,
 ) -> None:
-    """Prove stored decisions again and measure each winner against its runner-up.
+    """Prove stored decisions for matrix products again and measure each winner against its runner-up.
 
-    Without shapes: all decisions of this device, level and environment. Says how far each winner's time
-    has drifted; exits with 4 if a winner is wrong, or no longer the fastest. Nothing stored is changed.
+    Without shapes: all for matrix products of this device, level and environment, each by an example of its
+    key's shapes; how many other tuners have is said. Says how far each winner's time has drifted; exits with
+    4 if a winner is wrong, or no longer the fastest. Nothing stored is changed.
     """
     from rooftune.matmul.problem import Shape
 
     parsed = [Shape.parse(text) for text in shapes or ()]
     elem = parse_elem(dtype, precision)
     settings = common.settings(precision)
+    shown: list[Verified] = []
+
+    def lines(found: Verified) -> Iterator[str]:
+        if not (parsed or shown):
+            yield EXAMPLES
+        shown.append(found)
+        yield from _lines(found)
+
     with status_line(STARTING) as status:
         from rooftune.session import Session
         from rooftune.verified import verify as verify_decisions
@@ -50,12 +62,16 @@ def verify(
             batch=batch,
             precision=precision,
             progress=lambda label: status.show(f"verifying {label}"),
-            done=lambda found: None if common.json else status.above(print_folded)(_lines(found)),
+            done=lambda found: None if common.json else status.above(print_folded)(lines(found)),
         )
     if common.json:
         emit("verify", report.to_json())
-    elif not report.decisions:
-        say("no decision is stored here")
+    else:
+        print_folded(_summary(report))
+        if not report.decisions:
+            say(f"no decision for a matrix product is stored here for this device at level {report.level}")
+        if report.others:
+            say(_not_verified(report.others))
     if not report.good:
         raise typer.Exit(FOUND_SOMETHING)
 
@@ -74,6 +90,43 @@ def _lines(found: Verified) -> Iterator[str]:
     yield ", ".join(parts)
     for remark in filter(None, (found.problem, found.note)):
         yield f"    {remark}"
+
+
+def _summary(report: VerifyReport) -> Iterator[str]:
+    """How many of the decisions are right, and how many times drifted, in a line; none for no decisions."""
+    found = [each for each in report.decisions if each.decision is not None]
+    if not found:
+        return
+    verdicts = [each.proof.passed if each.proof else None for each in found]
+    right, wrong = verdicts.count(True), verdicts.count(False)
+    counts = [(right, "still right"), (wrong, "WRONG"), (len(found) - right - wrong, "not proven")]
+    said = ", ".join(f"{count} {what}" for count, what in counts if count)
+    if right == len(found):
+        said = "all still right" if right > 1 else "still right"
+    beaten = sum(bool(each.problem) and each.comparison is not None for each in found)
+    drifts = [each.drift for each in found if each.drift is not None]
+    slower = sum(drift > DRIFTED_PERCENT for drift in drifts)
+    faster = sum(drift < -DRIFTED_PERCENT for drift in drifts)
+    drifted = ", ".join(
+        f"{count} {what}" for count, what in ((slower, "slower"), (faster, "faster")) if count
+    )
+    missing = len(report.decisions) - len(found)
+    parts = [
+        f"{len(found)} decision{'s' if len(found) > 1 else ''}: {said}",
+        f"{beaten} no longer the fastest" if beaten else "",
+        f"{drifted} than when tuned, by more than {DRIFTED_PERCENT:.0f} %" if drifted else "",
+        f"{missing} shape{'s' if missing > 1 else ''} without a decision" if missing else "",
+    ]
+    yield "; ".join(filter(None, parts))
+
+
+def _not_verified(others: dict[str, int]) -> str:
+    from rooftune.store.browse import printable
+
+    count, names = sum(others.values()), ", ".join(map(printable, others))
+    what, are = ("decision", "is") if count == 1 else ("decisions", "are")
+    tuners = "another tuner" if len(others) == 1 else "other tuners"
+    return f"{count} {what} of {tuners} ({names}) {are} not verified: only those for matrix products are"
 
 
 def _drift(percent: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -79,12 +80,13 @@ class Verified:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """All decisions looked at."""
+    """All decisions looked at; `others`: how many of each other tuner's were passed over."""
 
     device: str
     environment: str
     level: str
     decisions: tuple[Verified, ...] = field(default_factory=tuple)
+    others: dict[str, int] = field(default_factory=dict)
 
     @property
     def good(self) -> bool:
@@ -97,6 +99,7 @@ class VerifyReport:
             "level": self.level,
             "good": self.good,
             "decisions": [verified.to_json() for verified in self.decisions],
+            "not_verified": [{"tuner": tuner, "count": count} for tuner, count in self.others.items()],
         }
 
 
@@ -113,9 +116,10 @@ def verify(
 ) -> VerifyReport:
     """Proves the winners of stored decisions anew and measures them against their runners-up.
 
-    With shapes: the decisions for those; without: all of this device, level and environment. What is found
-    wrong is reported and changes nothing stored. `progress` is called with the label of each before it is
-    looked at, `done` with what was found after it.
+    With shapes: the decisions for those; without: all for matrix products of this device, level and
+    environment, while those of other tuners are counted. What is found wrong is reported and changes nothing
+    stored. `progress` is called with the label of each before it is looked at, `done` with what was found
+    after it.
     """
     # Without a store: what was once proven is proven again.
     prover = Prover(config=session.config.proof)
@@ -130,7 +134,9 @@ def verify(
             done(found[-1])
     finally:
         prover.close()
-    return VerifyReport(client.device_name, session.config.environment.name, str(session.level), tuple(found))
+    others = {} if shapes else _others(session, client)
+    environment = session.config.environment.name
+    return VerifyReport(client.device_name, environment, str(session.level), tuple(found), others)
 
 
 Subject = tuple[str, MatmulAutotuneKey, Decision | None, Problem | None]
@@ -157,6 +163,13 @@ def _all(session: Session, client: Client) -> Iterator[Subject]:
         problem = example_of(key, session.level)
         label = _label(problem) if problem is not None else key.short()
         yield label, key, decision, problem
+
+
+def _others(session: Session, client: Client) -> dict[str, int]:
+    """How many decisions of this device and level each tuner but that of matrix products has."""
+    found = filter(None, map(read_decision, session.store.decisions.all()))
+    here = [d for d in found if d.device_id == client.device_id and d.level == str(session.level)]
+    return dict(sorted(Counter(d.tuner for d in here if d.tuner != TUNER).items()))
 
 
 def _label(problem: Problem) -> str:

@@ -217,9 +217,27 @@ def named_key(tuner: str, key: Any) -> str:
     """A key in a few words, for a list of several tuners' keys: another tuner's after its name."""
     if tuner == "matmul":
         return key_text(key)
-    name = printable(tuner).removeprefix("kernel:")
+    name = short_tuner(tuner)
     size = key.get("problem_size") if isinstance(key, dict) else None
     return f"{name} {'x'.join(map(str, size)) if isinstance(size, list) else key_text(key)}"
+
+
+def short_tuner(tuner: str) -> str:
+    """A tuner's name as lists show it: that of a specified kernel without `kernel:`."""
+    return printable(tuner).removeprefix("kernel:")
+
+
+def find_tuner(stored: Sequence[StoredDecision], text: str) -> str | None:
+    """The tuner with decisions that a text names, whole or as lists show it; None for none.
+
+    UsageError for several.
+    """
+    tuners = sorted({item.tuner for item in stored})
+    fitting = [text] if text in tuners else [tuner for tuner in tuners if short_tuner(tuner) == text]
+    if len(fitting) > 1:
+        names = ", ".join(map(printable, fitting))
+        raise UsageError(f"'{text}' names several tuners: {names}", hint="Give the whole name.")
+    return fitting[0] if fitting else None
 
 
 def _layout_mark(layout: Any, mark: str) -> str:

@@ -112,6 +112,21 @@ def test_rm(tune: Callable[..., Any], store: Path) -> None:
     }  # fmt: skip
 
 
+def test_rm_takes_a_tuner_s_name_as_ls_shows_it(tune: Callable[..., Any], store: Path) -> None:
+    filled = Store(Database(store))
+    (decision, *_) = filled.decisions.all()
+    for tuner in ("kernel:scale", "kernel:numbers"):
+        place = Place(tuner, "balanced", "device", "sum", "[1]")
+        filled.decisions.save(place, {**decision, "tuner": tuner}, began_at_row_version=None)
+    filled.close()
+    none = tune("cache", "rm", "--tuner", "scales", "--yes")
+    assert "removed 0" in none.out
+    assert "these have: kernel:numbers, kernel:scale, matmul, numbers" in none.err
+    assert "removed 1" in tune("cache", "rm", "--tuner", "scale", "--yes").out
+    assert "removed 3" in tune("cache", "rm", "--tuner", "numbers", "--yes").out, "not kernel:numbers"
+    assert "removed 1" in tune("cache", "rm", "--tuner", "kernel:numbers", "--yes").out
+
+
 def test_rm_asks(tune: Callable[..., Any], store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
     import sys

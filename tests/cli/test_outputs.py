@@ -95,6 +95,7 @@ def test_cache_and_env(tuned, tune, tmp_path):
             ["shapes", "explain"], [["x"], ["8", "--dtype", "i8"], ["8", "--device", "nothing like it"]]
         ),
         ("decisions", ["--level", "7"]),
+        ("decisions", ["7x11x13", "--environment", "empty-one"]),
         ("explain", ["7x11x13", "--environment", "empty-one"]),
         ("shapes", ["8", "--cold", "--warm"]),
         ("cache", ["show", "nothing"]),

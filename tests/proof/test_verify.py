@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from rooftune.cli.verify import _lines
+from rooftune.cli.verify import EXAMPLES, _lines, _summary
 from rooftune.config import load_config
 from rooftune.decided import stored_decisions
 from rooftune.formats import load_schema
@@ -19,10 +19,12 @@ from rooftune.proof.adversaries import CANDIDATES, TABLE
 from rooftune.proof.subject import MatmulProof
 from rooftune.session import TUNER, Session
 from rooftune.shapes_run import tune_shapes
+from rooftune.tuning.context import Verdict
+from rooftune.tuning.decision import Decision, Evidence
 from rooftune.tuning.place import Place
 from rooftune.tuning.ties import TieBreak
 from rooftune.tuning.tunable import key_text
-from rooftune.verified import _judged, verify
+from rooftune.verified import Verified, VerifyReport, _judged, verify
 
 SHAPE = Shape.parse("160")
 
@@ -166,6 +168,42 @@ def test_the_command_says_it_in_words_and_in_json(session):
     schema = load_schema("verify")
     del schema["properties"]["decisions"]["items"]["properties"]["key"]["$ref"]
     jsonschema.validate(report, schema)
+
+
+def test_the_command_without_shapes_sums_up_and_says_what_it_leaves_out(session):
+    decision = stored(session)
+    for tuner in ("kernel:scale", "total"):
+        place = Place(tuner, str(session.level), session.client().device_id, decision.checksum, "[1]")
+        other = dataclasses.replace(decision, tuner=tuner)
+        session.store.decisions.save(place, other.to_json(), began_at_row_version=None)
+    session.close("test")
+    run = [sys.executable, "-m", "rooftune.cli", "verify"]
+    words = subprocess.run(run, capture_output=True, text=True)
+    assert words.returncode == 0, words.stderr
+    first, *_, last = words.stdout.splitlines()
+    assert first == EXAMPLES and last.startswith("1 decision: still right")
+    assert "2 decisions of other tuners (kernel:scale, total) are not verified" in words.stderr
+    data = json.loads(subprocess.run([*run, "--json"], capture_output=True, text=True).stdout)
+    assert data["not_verified"] == [{"tuner": "kernel:scale", "count": 1}, {"tuner": "total", "count": 1}]
+
+
+def test_the_summary_counts_what_was_found():
+    decision = Decision({}, 0, (Evidence(0, "mine", "", "measured", samples=(1.0,) * 3),))
+    yes, no = Verdict(True, "", "worker"), Verdict(False, "far off", "worker")
+    good = Verified("8", None, decision, yes, 1.0)
+    beaten = dataclasses.replace(good, comparison=TieBreak("b", "mine", 10, 1.0, 1.0), problem="b is faster")
+    slower, faster = dataclasses.replace(good, median_s=1.1), dataclasses.replace(good, median_s=0.9)
+    wrong = Verified("8", None, decision, no, problem="wrong")
+    none = Verified("8", None, None, problem="none")
+
+    def summary(*found):
+        return list(_summary(VerifyReport("device", "default", "balanced", found)))
+
+    assert summary() == summary(none) == []
+    drifted = "than when tuned, by more than 3 %"
+    assert summary(good, slower, faster) == [f"3 decisions: all still right; 1 slower, 1 faster {drifted}"]
+    said = "2 decisions: 1 still right, 1 WRONG; 1 no longer the fastest; 1 shape without a decision"
+    assert summary(beaten, wrong, none) == [said]
 
 
 @pytest.mark.parametrize(
