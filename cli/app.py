@@ -141,9 +141,10 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from rooftune import __version__
+        from .render import print_lines
+        from .version import installed
 
-        typer.echo(f"tune {__version__}")
+        print_lines(f"{name} {number}" for name, number in installed().items())
         raise typer.Exit
 
 
@@ -151,7 +152,9 @@ def _print_version(wanted: bool) -> None:
 def tune(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print what `tune version` does."
+        ),
     ] = False,
 ) -> None:
     """Find the fastest matrix-product kernel for a device, and show why it is the fastest."""

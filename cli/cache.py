@@ -411,11 +411,17 @@ def _evidence_lines(decision: Decision) -> Iterator[str]:
     """The candidates with samples, best first; then the others, those with one reason together."""
     from rooftune.store.browse import printable
 
-    yield f"{'#':>3} {'CANDIDATE':44} {'OUTCOME':8} {'SAMPLES':>7} {'MEDIAN':>9} {'ROOF':>4}"
-    for evidence in decision.ranking:
+    names = [printable(evidence.name) for evidence in decision.ranking]
+    wide = _width(44, max(0, columns(sys.stdout) - LIST_COLUMNS), names)
+    yield f"{'#':>3} {'CANDIDATE':{wide}} {'OUTCOME':8} {'SAMPLES':>7} {'MEDIAN':>9} {'ROOF':>4}"
+    for evidence, name in zip(decision.ranking, names, strict=True):
         share = decision.share_of(evidence)
+        number = f"{evidence.index:>3}"
+        if len(name) > wide:  # a line of its own: cut, names of many parameters look alike
+            yield f"{number} {name}"
+            number = name = ""
         yield (
-            f"{evidence.index:>3} {fit(printable(evidence.name), 44):44} {evidence.outcome:8} "
+            f"{number:3} {name:{wide}} {evidence.outcome:8} "
             f"{len(evidence.samples):>7} {_time(evidence.median_s):>9} {f'{share:.0%}' if share else '-':>4}"
         )
     others: dict[str, list[str]] = {}

@@ -84,6 +84,8 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
     for evidence in others[: SHOWN - 1]:
         dropped = "  (dropped)" if evidence.outcome == "dropped" else ""
         yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}{dropped}"
+    if decision.median_s is not None and any(e.median_s < decision.median_s for e in others if e.median_s):
+        yield "    (a smaller median than the winner's is within noise, or of fewer samples)"
     failed = [evidence for evidence in decision.evidence if evidence.outcome == "error"]
     for evidence in failed[:SHOWN]:
         yield f"    {'failed':>10}  {evidence.name}: {evidence.reason.partition(chr(10))[0]}"

@@ -68,7 +68,13 @@ COMMON_OPTIONS: dict[str, Any] = {
         str | None,
         typer.Option("--config", metavar="FILE", help="Read this configuration file; search for none."),
     ],
-    "json": Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")],
+    "json": Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON object and nothing else on stdout (`tune decisions`: one object a line).",
+        ),
+    ],
 }
 
 

@@ -71,13 +71,20 @@ def print_folded(lines: Iterable[str], indent: str = "    ") -> None:
 
 
 def wrapped(line: str, indent: str = "", stream: TextIO | None = None) -> list[str]:
-    """A line folded between words at the width of stdout (or `stream`); whole for a pipe."""
+    """A line folded between words at the width of stdout (or `stream`); whole for a pipe.
+
+    Of a text with line breaks, as compilers write them, the lines stay as they are after the first.
+    """
+    line, *more = line.split("\n")
     width = columns(stream or sys.stdout)
     if len(line) <= width:
-        return [line]
+        return [line, *more]
     import textwrap
 
-    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False)
+    text = line.lstrip(" ")
+    own = line[: len(line) - len(text)]
+    folded = textwrap.wrap(text, width, initial_indent=own, subsequent_indent=indent, break_long_words=False)
+    return [*folded, *more]
 
 
 def print_table(

@@ -106,7 +106,21 @@ def _bad_usage(args: list[str], error: Any) -> int:
             print(message, file=sys.stderr, flush=True)
             return USAGE
         message = "a command is missing"
-    return _fail(args, USAGE, "usage", message.rstrip("."), f"See '{path} --help'.")
+    message = message.rstrip(".") + _given(args, error, message)
+    return _fail(args, USAGE, "usage", message, f"See '{path} --help'.")
+
+
+def _given(args: list[str], error: Any, message: str) -> str:
+    """The value of the option that the parser refuses, where its message doesn't name it."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    if type(error).__name__ != "BadParameter":
+        return ""
+    for argument, following in zip(args, [*args[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        if name in names:
+            value = value if equals else following
+            return "" if f"'{value}'" in message else f", not '{value}'"
+    return ""
 
 
 def _defect(args: list[str], error: Exception) -> int:

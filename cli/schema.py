@@ -19,8 +19,8 @@ NameArgument = Annotated[
 def schema(common: Common, name: NameArgument = None) -> None:
     """Print the JSON Schema of an output, or list the schemas there are.
 
-    Every command's --json output is one object that fits the schema of its name; a failure fits the
-    schema 'error'.
+    Every command's --json output is one object that fits the schema of its name, except that `tune
+    decisions` prints one such object a line; a failure fits the schema 'error'.
     """
     from rooftune.formats import load_schema, schema_names
 

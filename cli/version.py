@@ -14,14 +14,19 @@ _SHOWN = ("pyopencl", "numpy", "typer", "rich")
 @common("json")
 def version(common: Common) -> None:
     """Print the versions of rooftune, Python and the libraries it uses."""
-    from rooftune import __version__
-
-    versions = {"rooftune": __version__, "python": platform.python_version()}
-    versions |= {name: _installed(name) for name in _SHOWN}
+    versions = installed()
     if common.json:
         emit("version", {"versions": versions})
     else:
         print_lines(f"{name} {number}" for name, number in versions.items())
+
+
+def installed() -> dict[str, str]:
+    """Version by name."""
+    from rooftune import __version__
+
+    versions = {"rooftune": __version__, "python": platform.python_version()}
+    return versions | {name: _installed(name) for name in _SHOWN}
 
 
 def _installed(name: str) -> str:

@@ -20,7 +20,10 @@ class RooftuneError(Exception):
 
     def __str__(self) -> str:
         """Message and hint as sentences, so that a traceback says what to do too."""
-        return f"{self.message.rstrip('.')}. {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        between = "\n" if "\n" in self.message else ". "
+        return f"{self.message.rstrip('.')}{between}{self.hint}"
 
 
 class UsageError(RooftuneError, ValueError):

@@ -111,11 +111,17 @@ def tune_kernel(
 
 def _run(session: Session, kernel: TunedKernel, size: tuple[int, ...], repeat: int) -> SizeRun:
     key, configuration = kernel.key(KernelInputs(size, ())), None
+    proven = session.prover.usage
     try:
         session.context.progress("operands", 0, 1)
         inputs = kernel.inputs_for(size)
         cost = cost_of(
-            session, kernel.client, lambda: kernel.decide(inputs), lambda: kernel.run(inputs), repeat
+            session,
+            kernel.client,
+            lambda: kernel.decide(inputs),
+            lambda: kernel.run(inputs),
+            repeat,
+            proven=proven,
         )
     except WorkError as error:
         cost = failed(error)

@@ -71,16 +71,25 @@ class Cost:
 
 def failed(error: RooftuneError) -> Cost:
     """Of a problem that nothing could compute, or that may not be measured."""
-    return Cost(error=f"{error.message}. {error.hint}" if error.hint else error.message)
+    return Cost(error=str(error))
 
 
 def cost_of(
-    session: Session, client: Client, decide: Callable[[], Outcome], run: Callable[[], object], repeat: int
+    session: Session,
+    client: Client,
+    decide: Callable[[], Outcome],
+    run: Callable[[], object],
+    repeat: int,
+    *,
+    proven: Usage | None = None,
 ) -> Cost:
-    """Decides and runs a problem, then runs it `repeat` times more, which the session's progress is told."""
+    """Decides and runs a problem, then runs it `repeat` times more, which the session's progress is told.
+
+    `proven`: what workers had done before anything was done for this problem, where some were started early.
+    """
     progress = session.context.progress
     client.sync()
-    start, proven = client.counters.snapshot(), session.prover.usage
+    start, proven = client.counters.snapshot(), proven or session.prover.usage
     began, watch = time.perf_counter(), Stopwatch()
     outcome = decide()
     run()

@@ -26,7 +26,7 @@ from .roofline import Point, Roofline
 
 _POINT_COLOURS = {"f32": "#c1440e", "f64": "#5b2a86", "f16": "#0b6e4f", "bf16": "#1f5fa8"}
 _LINE = "#444444"
-_PLOT_HINT = "pip install matplotlib, which the extra rooftune[plot] names too."
+_PLOT_HINT = "It comes with the extra [plot]: pip install '.[plot]' in the clone, or pip install matplotlib."
 _FOLDER_HINT = "Name a file in a folder that exists and that you can write to."
 
 

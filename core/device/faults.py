@@ -60,9 +60,10 @@ def building(name: str) -> Iterator[None]:
         if error.code in _LOST:
             raise fault(error, name) from error
         log = str(error).rsplit("Build on <", 1)[-1].partition(">:")[2].strip() or str(error).strip()
+        log = log.split("\n(options: ")[0].rstrip()  # pyopencl's own words; the candidate says as much
         if len(log) > LOG_CHARACTERS:
             log = "… " + log[-LOG_CHARACTERS:]
-        raise BuildError(f"the OpenCL compiler refused the program{_of(name)}: {log}") from error
+        raise BuildError(f"the OpenCL compiler refused the program{_of(name)}:{_own_lines(log)}") from error
 
 
 def fault(error: cl.Error, candidate: str) -> DeviceFaultError:
@@ -78,6 +79,11 @@ def out_of_memory(nbytes: int, limit_bytes: int = 0, how: str = "in one piece") 
     return OutOfMemoryError(
         f"the device has no memory{wanted}{allowed}", hint="Free buffers, or compute a smaller problem."
     )
+
+
+def _own_lines(log: str) -> str:
+    """A log of several lines begins a line, or its columns would not fit those that point at them."""
+    return f"\n{log}" if "\n" in log else f" {log}"
 
 
 def _of(name: str) -> str:

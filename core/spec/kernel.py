@@ -95,6 +95,8 @@ class TunedKernel:
 
     def _tunables(self) -> TunableSet:
         tunables = TunableSet(self.key, lambda key, inputs: self._measuring(inputs))
+        tunables.called = "configuration"
+        tunables.hint = "Mend the kernel or its specification."
         for configuration, name in zip(self.configurations, self._names, strict=True):
             tunables.with_tunable(self._tunable(configuration, name))
         if len(self.configurations) > SMALL:

@@ -148,7 +148,7 @@ class Contest:
         if winner is None:
             winner = self.from_scratch(plan)
         if winner is None:
-            raise nothing_ran(self.client.device_name, self.evidence, self.memory_error)
+            raise nothing_ran(self.client.device_name, self.evidence, self.memory_error, self.tunables)
         self.report_defects()
         return self.decision(winner)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ..errors import DeviceFaultError, OutOfMemoryError, WorkError
 from .decision import Decision, Evidence
 from .events import reason_of
+from .tunable import TunableSet
+
+SHOWN = 3
+"""So many different reasons are told."""
 
 FAULT_HINT = (
     "Nothing more can run on this device in this process. The next process tunes again without the candidate."
@@ -27,18 +32,49 @@ class FaultWhileTuning(DeviceFaultError):
 
 
 def nothing_ran(
-    device: str, evidence: Mapping[int, Evidence], memory_error: OutOfMemoryError | None
+    device: str, evidence: Mapping[int, Evidence], memory_error: OutOfMemoryError | None, tunables: TunableSet
 ) -> WorkError:
-    """Why none of the candidates tried could be measured, in their own words."""
+    """Why none of the candidates tried could be measured, in their own words; equal words once."""
+    called = tunables.called
     if memory_error is not None:
         return OutOfMemoryError(
-            f"no candidate has enough memory on {device}: {memory_error}",
+            f"no {called} has enough memory on {device}: {memory_error}",
             hint="Free memory on the device or make the problem smaller. Nothing stored was discarded.",
         )
-    failures = [f"{e.name}: {e.reason}" for e in evidence.values() if e.outcome in ("error", "fault")]
+    alike: dict[str, list[Evidence]] = {}
+    for each in evidence.values():
+        if each.outcome in ("error", "fault"):
+            alike.setdefault(_kind(each.reason), []).append(each)
     refused = sum(e.outcome == "unsupported" for e in evidence.values())
-    reasons = [*failures[:3], *([f"{refused} refused the problem"] if refused else [])]
-    return WorkError(
-        f"no candidate ran on {device}: {'; '.join(reasons) or 'none is meant for this key'}",
-        hint="The reasons above are the candidates' own. Another device, type or shape may work.",
-    )
+    reasons = [_shared(same, called, len(alike) == 1 and not refused) for same in [*alike.values()][:SHOWN]]
+    if len(alike) > SHOWN:
+        reasons.append(f"and {sum(map(len, [*alike.values()][SHOWN:]))} more failed")
+    if refused:
+        reasons.append(f"{refused} refused the problem")
+    between = "\n" if any("\n" in reason for reason in reasons) else "; "
+    said = between.join(reasons) or "none is meant for this key"
+    return WorkError(f"no {called} ran on {device}: {said}", hint=tunables.hint)
+
+
+def _shared(same: list[Evidence], called: str, are_all: bool) -> str:
+    """One reason, and whose it is."""
+    first = same[0]
+    if len(same) == 1:
+        return f"{first.name}: {first.reason}"
+    whose = f"all {len(same)} {called}s tried" if are_all else f"{first.name} and {len(same) - 1} more"
+    differ = not _is_log(first.reason) and len({each.reason for each in same}) > 1
+    return f"{whose}{f', such as {first.name}' if differ and are_all else ''}: {first.reason}"
+
+
+def _is_log(reason: str) -> bool:
+    return "OpenCL compiler" in reason
+
+
+def _kind(reason: str) -> str:
+    """Equal for reasons that differ in the compiler's names for the source only, or in the values found."""
+    without_files = _TEMPORARY.sub("", reason)
+    return without_files if _is_log(reason) else _NUMBER.sub("#", without_files)
+
+
+_TEMPORARY = re.compile(r"\S+(?=:\d+:\d+:)|/tmp/\S+")
+_NUMBER = re.compile(r"[-+]?(?:\b\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b)", re.IGNORECASE)

@@ -80,7 +80,12 @@ class TunableSet:
     `key(inputs)` gives the bucketed description of the problem: anything hashable that is JSON, or an
     object with `to_json()`. `inputs(key, inputs)` gives the inputs to measure on; they must be such
     that running a candidate does not touch the caller's output. Without it the caller's are used.
+
+    `called` is what a message calls a candidate, `hint` what it advises when none of them ran.
     """
+
+    called = "candidate"
+    hint = "The reasons above are the candidates' own. Another device, type or shape may work."
 
     def __init__(self, key: Callable[[Any], Any], inputs: Callable[[Any, Any], Any] | None = None) -> None:
         self.key = key

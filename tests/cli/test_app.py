@@ -59,6 +59,16 @@ def test_no_command_at_all_shows_the_help_and_is_bad_usage(capsys):
     assert err.startswith("Usage: tune")
 
 
+def test_the_option_and_the_command_version_print_the_same(tune):
+    assert tune("--version").out == tune("version").out
+
+
+@pytest.mark.parametrize("given", [("--repeat", "few"), ("--repeat=few",)])
+def test_a_value_that_is_refused_is_named(given, tune):
+    ran = tune("shapes", "64", *given)
+    assert ran.code == 2 and "'few'" in ran.err
+
+
 def test_a_mistyped_command_names_the_nearest(capsys):
     code, _, err = run(capsys, "verzion")
     assert code == 2

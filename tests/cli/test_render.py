@@ -55,6 +55,14 @@ def test_a_table_keeps_its_rows_whole_in_a_pipe(capsys, monkeypatch):
     assert render.wrapped(long + " y") == [long + " y"]
 
 
+def test_a_compilers_lines_stay_as_they_are_and_an_indent_stays_where_one_word_is_too_long(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    log = "refused:\na.cl:2:35: unknown type name 'flot' and more words\n    flot *y\n    ^"
+    assert render.wrapped(log) == log.split("\n")
+    long = "x" * 39
+    assert render.wrapped(f"  {long} (tuned)", "    ") == [f"  {long}", "    (tuned)"]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

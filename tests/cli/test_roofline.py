@@ -66,7 +66,7 @@ def test_without_matplotlib_it_says_what_to_install(tune, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ran = tune("roofline", "--png", "r.png")
     assert ran.code == 4
-    assert "rooftune[plot]" in ran.err
+    assert "pip install '.[plot]'" in ran.err
 
 
 @pytest.mark.parametrize("args", [("x",), ("64", "--dtype", "f8")])

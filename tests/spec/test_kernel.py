@@ -115,7 +115,11 @@ def test_wrong_configurations_never_win(found, tmp_path):
 def test_a_kernel_that_does_not_compile_says_so(found, tmp_path):
     _, _, report = tuned(session_in(tmp_path), found, "__kernel void scale() { nonsense }")
     assert not report.complete
-    assert "nonsense" in report.sizes[0].cost.error
+    error = report.sizes[0].cost.error
+    assert error.count("unknown type name") <= 1 and "-Dblock_size_x" not in error
+    assert "nonsense" in error and error.count("OpenCL compiler refused") == 1
+    assert "configurations tried: the OpenCL" in error
+    assert error.splitlines()[-1].endswith("Mend the kernel or its specification.")
 
 
 @by_device

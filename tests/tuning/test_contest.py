@@ -52,6 +52,14 @@ def test_when_no_candidate_ran_the_error_names_their_reasons() -> None:
     assert not scene.records and not scene.store.rows
 
 
+def test_equal_reasons_are_told_once() -> None:
+    scene = Scene()
+    for name, value in (("a", "1.5"), ("b", "-2e+03"), ("c", "nan")):
+        scene.add(name, ValueError(f"y[0] is {value}"))
+    with pytest.raises(WorkError, match=r": all 3 candidates tried, such as a: ValueError: y\[0\] is 1.5\."):
+        scene.decide()
+
+
 def test_when_memory_was_the_reason_the_error_says_so() -> None:
     scene = Scene()
     scene.add("a", OutOfMemoryError("64 GiB asked for"))
