@@ -175,7 +175,11 @@ def _imported(exported: Any) -> Entry:
     schema = _schema()
     if problem := first_problem(exported, schema["$defs"]["entry"], schema["$defs"]):
         raise _Invalid(problem)
-    if exported["sha256"] != _digest(exported):
+    try:
+        digest = _digest(exported)
+    except (ValueError, RecursionError) as error:  # 1e999 is read as infinity, which no export holds
+        raise _Invalid(f"its decision can't be stored: {error}") from error
+    if exported["sha256"] != digest:
         raise _Invalid("its checksum is wrong: it was changed or damaged")
     stored = exported["decision"]
     try:

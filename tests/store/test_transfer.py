@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rooftune.errors import UsageError
 from rooftune.formats import load_schema
@@ -226,6 +226,7 @@ def test_our_check_of_a_schema_agrees_with_a_complete_one(path: tuple[Any, ...],
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(PLACES), values)
+@example(("entries", 2, "decision", "events", 1, "value"), float("inf"))
 def test_no_change_makes_an_import_fail_otherwise_than_by_refusing(path: tuple[Any, ...], value: Any) -> None:
     data = copy.deepcopy(EXPORT)
     inner = data
