@@ -116,10 +116,16 @@ def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
 
 
 class Mover:
-    """One access over one working set by one walk, ready to run."""
+    """One access over one working set by one walk, ready to run.
 
-    def __init__(self, client: Client, access: str, set_bytes: int, walk: Walk) -> None:
+    `empty_s`, an empty kernel's window, is taken off each pass that is a launch of its own.
+    """
+
+    def __init__(
+        self, client: Client, access: str, set_bytes: int, walk: Walk, empty_s: float = 0.0
+    ) -> None:
         self.client = client
+        self.empty_s = empty_s
         self.access = access
         self.walk = walk
         arrays = arrays_of(access)
@@ -135,7 +141,6 @@ class Mover:
             fill.set_args(buffer, *self._walk_args(1))
             client.enqueue(fill, self._size, (walk.local,), label=LABEL)
         client.sync()
-        self.empty_s = 0.0 if walk.shared_launch else empty_window_s(client)
 
     @property
     def _size(self) -> tuple[int]:
@@ -188,23 +193,29 @@ def probe_hot(client: Client, accesses: tuple[str, ...], set_bytes: int, method:
     """The fastest of the accesses over one hot working set; all are tried, the fastest is measured."""
     with client.exclusive():
         ways = [(access, walk) for access in accesses for walk in walks(client.profile, access, set_bytes)]
-        start, mover, trials = _fastest(client, ways, set_bytes)
+        empty_s = _empty_s(client, [walk for _, walk in ways])
+        start, mover, trials = _fastest(client, ways, set_bytes, empty_s)
         measured = measure(mover.sample, method, start=start, most=MOST_PASSES)
     # a short try may have met a quieter machine than the long measurement: a roof is the best ever seen
     rate = max([mover.bytes_a_pass / measured.unit_s, *trials.values()])
     return Moved(rate, measured, mover.access, trials)
 
 
+def _empty_s(client: Client, walks: list[Walk]) -> float:
+    """An empty kernel's window, measured once for all the walks that need it."""
+    return 0.0 if all(walk.shared_launch for walk in walks) else empty_window_s(client)
+
+
 def _fastest(
-    client: Client, ways: list[tuple[str, Walk]], set_bytes: int
+    client: Client, ways: list[tuple[str, Walk]], set_bytes: int, empty_s: float
 ) -> tuple[int, Mover, dict[str, float]]:
     """Passes that make a sample, the fastest way, and what each access reached. A single way is not tried."""
     if len(ways) == 1:
-        return 1, Mover(client, ways[0][0], set_bytes, ways[0][1]), {}
+        return 1, Mover(client, ways[0][0], set_bytes, ways[0][1], empty_s), {}
     best: tuple[float, int, Mover] | None = None
     trials: dict[str, float] = {}
     for access, walk in ways:
-        mover = Mover(client, access, set_bytes, walk)
+        mover = Mover(client, access, set_bytes, walk, empty_s)
         trial = measure(mover.sample, TRIAL, most=MOST_PASSES)
         rate = mover.bytes_a_pass / trial.unit_s
         trials[access] = max(rate, trials.get(access, 0.0))
@@ -220,8 +231,10 @@ def probe_cold(client: Client, access: str, set_bytes: int, method: Method) -> M
     profile = client.profile
     flush_bytes = working_set(profile, max(2 * profile.cache_bytes, 32 << 20))
     with client.exclusive():
-        flush = Mover(client, "write", flush_bytes, walks(profile, "write", flush_bytes)[0])
-        mover = Mover(client, access, set_bytes, walks(profile, access, set_bytes)[-1])
+        first, walk = walks(profile, "write", flush_bytes)[0], walks(profile, access, set_bytes)[-1]
+        empty_s = _empty_s(client, [first, walk])
+        flush = Mover(client, "write", flush_bytes, first, empty_s)
+        mover = Mover(client, access, set_bytes, walk, empty_s)
 
         def sample(_passes: int) -> float:
             flush.sample(1)

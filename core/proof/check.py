@@ -197,18 +197,6 @@ class Reference:
             )
 
 
-def check_product(
-    out: NDArray[np.generic],
-    lhs: NDArray[np.generic],
-    rhs: NDArray[np.generic],
-    elem: Elem,
-    precision: str,
-    rng: np.random.Generator,
-) -> None:
-    """Raise WrongResult unless out = lhs · rhs, the operands being random_elements; see Reference."""
-    Reference(lhs, rhs, elem, precision, rng).check(out)
-
-
 def _no_nan(out: NDArray[np.generic], elem: Elem) -> None:
     bad, first = 0, (0, 0)
     for start, part in _parts(out, elem):

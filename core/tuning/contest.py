@@ -105,7 +105,6 @@ class Contest:
     tie_break: TieBreak | None = None
     memory_error: OutOfMemoryError | None = None
     ahead: Mapping[int, Verdict] | None = None
-    proposals: Sequence[int] | None = None
 
     # What is good enough
 
@@ -116,7 +115,7 @@ class Contest:
             return
         if self.searches:
             planned = {entry.index for turn in plan for entry in turn}
-            first = [index for index in self.first_proposals() if index in planned]
+            first = [index for index in self.first_proposals if index in planned]
         else:
             first = [entry.index for entry in plan[0]]
         self.ahead = self.proofs(first)
@@ -168,7 +167,7 @@ class Contest:
         """Turn after turn of what the search proposes, each against the best so far; then the best few."""
         leader: int | None = None
         measured: dict[int, float | None] = {}
-        proposals = self.first_proposals()
+        proposals = self.first_proposals
         while proposed := [i for i in proposals if i in planned]:
             fresh = [index for index in proposed if not self.is_out(index)]
             self.compile_ahead(self.sound(fresh))
@@ -181,11 +180,10 @@ class Contest:
         finalists = [index for _, index in best[:FINALISTS]]
         return self.play(finalists) if len(finalists) > 1 else leader
 
+    @cached_property
     def first_proposals(self) -> Sequence[int]:
-        """What the search proposes first; asked once."""
-        if self.proposals is None:
-            self.proposals = self.search.propose({})
-        return self.proposals
+        """What the search proposes first: it may be asked that once only."""
+        return self.search.propose({})
 
     @cached_property
     def search(self) -> SearchStrategy:

@@ -15,7 +15,7 @@ from rooftune.device.discovery import list_devices
 from rooftune.device.profile import DeviceProfile
 from rooftune.errors import MeasurementError, UnsupportedError, UsageError
 from rooftune.probes import bandwidth, compute
-from rooftune.probes.launch import LaunchMethod
+from rooftune.probes.launch import LaunchMethod, empty_window_s
 from rooftune.probes.method import Method
 from rooftune.probes.peaks import peaks_for
 from rooftune.probes.prober import Prober, Request
@@ -106,7 +106,7 @@ def test_a_sample_moves_every_byte_it_counts(client: Client) -> None:
 
 def test_a_launch_a_pass_counts_no_launch(client: Client) -> None:
     walk = bandwidth.Walk(16, 16, 4, 64, rotate=False, shared_launch=False)
-    mover = bandwidth.Mover(client, "read", 1 << 22, walk)
+    mover = bandwidth.Mover(client, "read", 1 << 22, walk, empty_window_s(client))
     assert mover.empty_s > 0
     assert mover.sample(2) > 0
     mover.empty_s = 1.0  # no pass over so small a set lasts a second

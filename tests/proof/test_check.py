@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rooftune.matmul.problem import Elem, Operand
 from rooftune.proof import check
-from rooftune.proof.check import CallCheck, WrongResult, check_product, decode, encode, random_elements
+from rooftune.proof.check import CallCheck, Reference, WrongResult, decode, encode, random_elements
 
 ELEMS = list(Elem)
 extents = st.integers(1, 80)
@@ -29,7 +29,7 @@ def product(lhs, rhs, elem):
 
 
 def verdict(out, lhs, rhs, elem, precision="full"):
-    check_product(out, lhs, rhs, elem, precision, np.random.default_rng(1))
+    Reference(lhs, rhs, elem, precision, np.random.default_rng(1)).check(out)
 
 
 @pytest.fixture

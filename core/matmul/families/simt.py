@@ -13,7 +13,7 @@ import numpy as np
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
-from ..nvidia.operands import Lines, Steps, operand_lines, out_args, plain_lines, wide_stores
+from ..nvidia.operands import Lines, Steps, operand_lines, out_args, plain_lines, slice_args, wide_stores
 from ..nvidia.tensormap import MapType, Swizzle
 from ..nvidia.tiles import (
     HOPPER,
@@ -111,11 +111,7 @@ def sliced(problem: Problem, profile: DeviceProfile, steps: Steps, cut: Cut) -> 
     """Adds the launch that makes the slices' sums, [product][slice][m][n], and returns where they are."""
     walk = check(problem, profile)
     lhs, rhs, bulk = _read(problem, walk, steps)
-    m, n, inner = problem.m, problem.n, walk.extents[1]
-    parts = steps.scratch(walk.count * cut.slices * m * n * 4)
-    strides = (0, n, inner * cut.slices * m * n, cut.slices * m * n)
-    out = (parts, *(np.int64(x) for x in strides))
-    wide = np.uint32(n % 4 == 0)
+    parts, out, wide = slice_args(problem, walk, steps, cut.slices)
     steps.calls.append(_multiply(problem, profile, walk, cut, 2, lhs, rhs, out, wide, bulk=bulk))
     return parts
 

@@ -7,7 +7,15 @@ import numpy as np
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
-from ..nvidia.operands import Lines, Steps, operand_lines, out_args, packed_pitch, wide_stores
+from ..nvidia.operands import (
+    Lines,
+    Steps,
+    operand_lines,
+    out_args,
+    packed_pitch,
+    slice_args,
+    wide_stores,
+)
 from ..nvidia.ptx import PtxRewrite
 from ..nvidia.registers import pin, wgmma_tf32
 from ..nvidia.tensormap import MapType
@@ -150,10 +158,7 @@ def _multiply(
     wide = wide_stores(problem, walk)
     parts = None
     if cut.slices > 1:
-        m, n, inner = problem.m, problem.n, walk.extents[1]
-        parts = steps.scratch(walk.count * cut.slices * m * n * 4)
-        strides = (0, n, inner * cut.slices * m * n, cut.slices * m * n)
-        out, wide = (parts, *(np.int64(x) for x in strides)), np.uint32(n % 4 == 0)
+        parts, out, wide = slice_args(problem, walk, steps, cut.slices)
     call = KernelCall(
         prologue + kernel_text("nvidia_common.cl", "nvidia_wgmma32.cl"),
         "matmul",

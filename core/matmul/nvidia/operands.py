@@ -264,3 +264,16 @@ def wide_stores(problem: Problem, walk: BatchWalk) -> np.uint32:
     step = ALIGNMENT_BYTES // problem.out.elem.size_bytes
     out = problem.out.canonical()
     return np.uint32(all(x % step == 0 for x in (out.offset_elems, out.row_stride, *walk.out)))
+
+
+def slice_args(
+    problem: Problem, walk: BatchWalk, steps: Steps, slices: int
+) -> tuple[Scratch, tuple[Arg, ...], np.uint32]:
+    """Where slices of k leave their f32 sums, [product][slice][m][n]: the buffer, and in place of `out_args`
+    and `wide_stores` what tells a kernel so.
+    """
+    m, n, inner = problem.m, problem.n, walk.extents[1]
+    parts = steps.scratch(walk.count * slices * m * n * 4)
+    strides = (0, n, inner * slices * m * n, slices * m * n)
+    wide = np.uint32(n * 4 % ALIGNMENT_BYTES == 0)
+    return parts, (parts, *(np.int64(x) for x in strides)), wide
