@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Common, common
-from .render import columns, emit, format_bytes, format_seconds, print_lines, say, warn, wrapped
+from .render import columns, emit, format_bound, format_bytes, format_seconds, print_lines, say, warn, wrapped
 
 if TYPE_CHECKING:
     from rooftune.config import Config
@@ -392,9 +392,7 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
         facts["winner"] = decision.name
         facts["limit"] = format_seconds(decision.limit_s)
         for bound in decision.bounds.bounds if decision.bounds else ():
-            facts[f"bound {bound.resource}"] = (
-                f"{bound.amount} at {bound.peak_per_s:.4g}/s: {format_seconds(bound.least_s)} at the least"
-            )
+            facts[f"bound {bound.resource}"] = format_bound(bound)
         facts["short circuit"] = "yes" if decision.short_circuit else "no"
         if decision.tie_break is not None:
             facts["tie"] = f"over {decision.tie_break.loser}, {decision.tie_break.confidence:.0%} sure"

@@ -10,8 +10,7 @@ from .plan import ShapeArgument
 from .render import (
     STARTING,
     emit,
-    format_bytes,
-    format_rate,
+    format_bound,
     format_seconds,
     print_lines,
     print_table,
@@ -107,11 +106,8 @@ def _limit(found: Explanation) -> Iterator[str]:
         yield "none: no peak is known, so nothing stops early"
         return
     for bound in decision.bounds.bounds:
-        memory = bound.resource == "memory"
-        amount = format_bytes(bound.amount) if memory else f"{bound.amount:.4g} operations"
-        peak = format_rate(bound.peak_per_s, "B/s" if memory else "FLOP/s")
         binds = ", the roofline" if bound.least_s == decision.bounds.roofline_s else ""
-        yield f"{bound.resource}: {amount} at {peak} take {format_seconds(bound.least_s)}{binds}"
+        yield f"{bound.resource}: {format_bound(bound)}{binds}"
     if decision.limit_s is None:
         yield "no limit at this level: nothing stops early"
         return

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from rooftune.cli import render
+from rooftune.tuning.bounds import Bound
 from rooftune.tuning.decision import Timings
 from rooftune.waiting import DEVICE, waiting
 
@@ -36,6 +37,15 @@ def test_sizes_and_rates():
     assert render.format_bytes(17) == "17 B"
     assert render.format_rate(204.3e9, "FLOP/s") == "204.3 GFLOP/s"
     assert render.format_rate(None, "B/s") == "-"
+
+
+def test_a_bound_says_what_it_counts():
+    bounds = [Bound(resource, 12_582_912, 4e9) for resource in ("memory", "compute", "words")]
+    assert [render.format_bound(bound) for bound in bounds] == [
+        "12.0 MiB at 4.0 GB/s take 3.146ms",
+        "1.258e+07 operations at 4.0 GFLOP/s take 3.146ms",
+        "1.258e+07 at 4.0 G/s take 3.146ms",
+    ]
 
 
 def test_json_has_its_schema_first_and_null_for_what_json_lacks(capsys):
