@@ -129,7 +129,9 @@ def _named(result: ProbeResult) -> str:
 def _value(result: ProbeResult) -> str:
     if result.unit == "s":
         return format_seconds(result.value)
-    return format_rate(result.value, "FLOP/s" if result.unit == "ops/s" else "B/s")
+    if result.unit == "bytes/s":
+        return format_rate(result.value, "B/s")
+    return format_rate(result.value, "OP/s" if result.facts.get("dtype") == "i8" else "FLOP/s")
 
 
 def _remark(result: ProbeResult) -> str:

@@ -7,13 +7,13 @@ its working set is both halves together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 
 import numpy as np
 from rooftune.device.client import Client
 from rooftune.device.profile import DeviceProfile
-from rooftune.errors import MeasurementError
+from rooftune.errors import BuildError, MeasurementError
 
 from .launch import empty_window_s
 from .method import TRIAL, Measured, Method, measure
@@ -25,9 +25,16 @@ MOST_PASSES = 1 << 24
 LAUNCH_A_PASS_BYTES = 1 << 26
 """From this set on a pass on a GPU lasts long enough for a launch of its own, and outgrows its caches."""
 GPU_MEMORY_SET_BYTES = 1 << 30
-GPU_CHUNKS = ((64, 1, 1), (128, 1, 1), (256, 1, 1), (256, 1, 4), (256, 4, 16))
-"""Work-items of a group, vectors each has under way, rows of its chunk: what was best of many on an H200 for
-copying (128, 1, 1), writing (256, 1, 1) and reading (the last two); the first for small work-groups."""
+GPU_CHUNKS = {
+    "read": ((256, 1, 4), (256, 4, 16)),
+    "write": ((128, 1, 1), (256, 1, 1), (256, 1, 4)),
+    "copy": ((128, 1, 1), (256, 1, 1), (256, 4, 16)),
+}
+"""Work-items of a group, vectors each has under way, rows of its chunk. For each access what was best of many
+on an H200, where persistent groups, more under way, reading and writing by turns in tiles of 16 to 192 KiB
+and the bulk copy engine all copy 1 to 10 % less; the last ones are for devices that start groups slowly."""
+HAS_CACHE_POLICIES = (8, 0)
+"""NVIDIA's first compute capability whose loads and stores can be told what the cache is to give up first."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class Walk:
     memory gives 4.8 at most). Else every pass is a launch, and an empty kernel's window is taken off.
 
     `streams`: the vectors a work-item has under way lie in as many parts of its chunk, not side by side.
+    `once`: a group's chunk is what its work-items have under way, so it needs no loop; to write and copy.
+    `evict_first`: the cache is told to give up this data before any other, by NVIDIA instructions.
     """
 
     vector_bytes: int
@@ -49,6 +58,12 @@ class Walk:
     rotate: bool
     shared_launch: bool = True
     streams: bool = False
+    once: bool = False
+    evict_first: bool = False
+
+    def chunk_vectors(self, set_vectors: int) -> int:
+        """Vectors of each group's chunk."""
+        return self.local * self.unroll if self.once else max(1, set_vectors // self.groups)
 
 
 def power_of_two(nbytes: int) -> int:
@@ -108,11 +123,17 @@ def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
     if set_bytes < LAUNCH_A_PASS_BYTES:
         groups = min(8 * profile.compute_units, max(1, vectors // local))
         return [Walk(16, local, 4, groups, rotate=True)]
-    return [
-        Walk(16, local, unroll, max(1, vectors // (local * rows)), rotate=False, shared_launch=False)
-        for local, unroll, rows in GPU_CHUNKS
-        if local <= profile.max_work_group
-    ] or [Walk(16, 1, 1, vectors, rotate=False, shared_launch=False)]
+    chunks = [(min(items, local), unroll, rows) for items, unroll, rows in GPU_CHUNKS[access]]
+    found = [_pass_a_launch(access, vectors, *chunk) for chunk in dict.fromkeys(chunks)]
+    if access == "copy" and (profile.capability or (0, 0)) >= HAS_CACHE_POLICIES:
+        found.insert(0, replace(found[0], evict_first=True))
+    return found
+
+
+def _pass_a_launch(access: str, vectors: int, local: int, unroll: int, rows: int) -> Walk:
+    once = access != "read" and rows == unroll
+    groups = max(1, vectors // (local * rows))
+    return Walk(16, local, unroll, groups, rotate=False, shared_launch=False, once=once)
 
 
 class Mover:
@@ -130,10 +151,10 @@ class Mover:
         self.walk = walk
         arrays = arrays_of(access)
         vectors = set_bytes // arrays // walk.vector_bytes
-        self.length = max(1, vectors // walk.groups)
+        self.length = walk.chunk_vectors(vectors)
         self.bytes_a_pass = self.length * walk.groups * walk.vector_bytes * arrays
         array_bytes = self.bytes_a_pass // arrays
-        self.kernel = _kernel(client, f"{access}_set", walk)
+        self.kernel = _kernel(client, f"{access}_once" if walk.once else f"{access}_set", walk)
         self.data = [client.empty(array_bytes) for _ in range(arrays)]
         self.out = client.empty(walk.groups * walk.local * walk.vector_bytes) if access == "read" else None
         fill = _kernel(client, "write_set", walk)
@@ -155,7 +176,7 @@ class Mover:
         """Device seconds of so many passes."""
         buffers = [self.data[0], self.out] if self.out is not None else self.data
         if not self.walk.shared_launch:
-            self.kernel.set_args(*buffers, *self._walk_args(1))
+            self.kernel.set_args(*buffers, *(() if self.walk.once else self._walk_args(1)))
             return self._without_launch(self.client.sample(self._run, passes)) * passes
         self.kernel.set_args(*buffers, *self._walk_args(passes))
         return self.client.sample(self._run, 1)
@@ -174,7 +195,7 @@ class Mover:
 def _kernel(client: Client, name: str, walk: Walk):  # type: ignore[no-untyped-def]
     text = resources.files(__package__).joinpath("kernels/bandwidth.cl").read_text()
     defines = {"VEC": f"uint{walk.vector_bytes // 4}", "LOCAL": walk.local, "UNROLL": walk.unroll}
-    defines["STREAMS"] = int(walk.streams)
+    defines |= {"STREAMS": int(walk.streams), "EVICT_FIRST": int(walk.evict_first)}
     lines = "".join(f"#define {key} {value}\n" for key, value in defines.items())
     return client.kernel(lines + text, name)
 
@@ -192,13 +213,27 @@ class Moved:
 def probe_hot(client: Client, accesses: tuple[str, ...], set_bytes: int, method: Method) -> Moved:
     """The fastest of the accesses over one hot working set; all are tried, the fastest is measured."""
     with client.exclusive():
-        ways = [(access, walk) for access in accesses for walk in walks(client.profile, access, set_bytes)]
+        ways = [
+            (access, walk)
+            for access in accesses
+            for walk in walks(client.profile, access, set_bytes)
+            if not walk.evict_first or _builds(client, walk)
+        ]
         empty_s = _empty_s(client, [walk for _, walk in ways])
         start, mover, trials = _fastest(client, ways, set_bytes, empty_s)
         measured = measure(mover.sample, method, start=start, most=MOST_PASSES)
     # a short try may have met a quieter machine than the long measurement: a roof is the best ever seen
     rate = max([mover.bytes_a_pass / measured.unit_s, *trials.values()])
     return Moved(rate, measured, mover.access, trials)
+
+
+def _builds(client: Client, walk: Walk) -> bool:
+    """Whether this driver's compiler takes the walk's instructions."""
+    try:
+        _kernel(client, "copy_once", walk)
+    except BuildError:
+        return False
+    return True
 
 
 def _empty_s(client: Client, walks: list[Walk]) -> float:
@@ -215,15 +250,23 @@ def _fastest(
     best: tuple[float, int, Mover] | None = None
     trials: dict[str, float] = {}
     for access, walk in ways:
-        mover = Mover(client, access, set_bytes, walk, empty_s)
-        trial = measure(mover.sample, TRIAL, most=MOST_PASSES)
-        rate = mover.bytes_a_pass / trial.unit_s
-        trials[access] = max(rate, trials.get(access, 0.0))
-        if best is None or rate > best[0]:
-            best = (rate, trial.work, mover)
+        tried = _tried(client, access, walk, set_bytes, empty_s)
+        trials[access] = max(tried[0], trials.get(access, 0.0))
+        if best is None or tried[0] > best[0]:
+            best = tried
+        del tried  # the next one's working set is allocated beside the best one's and no other
     if best is None:
         raise MeasurementError("no access to measure was given")
     return best[1], best[2], trials
+
+
+def _tried(
+    client: Client, access: str, walk: Walk, set_bytes: int, empty_s: float
+) -> tuple[float, int, Mover]:
+    """Bytes a second of a short try, the passes of its samples, and what was tried."""
+    mover = Mover(client, access, set_bytes, walk, empty_s)
+    trial = measure(mover.sample, TRIAL, most=MOST_PASSES)
+    return mover.bytes_a_pass / trial.unit_s, trial.work, mover
 
 
 def probe_cold(client: Client, access: str, set_bytes: int, method: Method) -> Moved:

@@ -53,9 +53,10 @@ def peaks_for(
 ) -> Peaks:
     """The peaks for a product of this element type and precision whose operands take so many bytes.
 
-    f64: the larger of plain f64 and f64 units. f32 in full precision: the larger of plain f32 and a
-    third of the TF32 units, since three TF32 products reach f32's accuracy. f32 as tf32: the TF32
-    units, else plain. f16 and bf16: their matrix units, else plain f32, in which they are added up.
+    f64: plain. f32 in full precision: the larger of plain f32 and a third of the TF32 units, since three
+    TF32 products reach f32's accuracy. f32 as tf32: the TF32 units, else plain. f16 and bf16: their
+    matrix units, else plain f32, in which they are added up. A unit that is probed but that no candidate
+    computes with, as f64's, does not count: nothing would come near it.
     What `store` does not know is measured now and kept there (None: in this process).
     """
     prober = prober or prober_for(client, store)
@@ -85,11 +86,16 @@ def peaks_for(
 
 def compute_sources(prober: Prober, elem: str, precision: str) -> list[tuple[str, str, float]]:
     """(element type, unit, share of its rate that counts) for each probe that may give the peak."""
-    plain = [(elem, "plain", 1.0)]
     name = "tf32" if elem == "f32" else elem
+    precision = precision if elem == "f32" else "full"
     share = 1 / 3 if elem == "f32" and precision == "full" else 1.0
-    units = [(dtype, unit, share) for dtype, unit in prober.units() if dtype == name and unit != "plain"]
-    return plain + units if (elem in ("f64", "f32") and precision == "full") or not units else units
+    units = [
+        (dtype, unit, share)
+        for dtype, unit in prober.units()
+        if dtype == name and prober.client.profile.has_unit(unit, elem, precision)
+    ]
+    plain = [(elem, "plain", 1.0)]
+    return plain + units if (elem == "f32" and precision == "full") or not units else units
 
 
 def _requests(

@@ -19,6 +19,8 @@ from .result import VERSION, MemoryStore, ProbeResult, ProbeStore, now, probe_ke
 from .units import probed_units, unit_loops
 
 DTYPES = ("f32", "f64", "f16", "bf16")
+UNIT_DTYPES = ("tf32", "i8")
+"""Types that only matrix units know."""
 # What no device of these years passes, and what none that works falls below.
 OPS_PER_S = (1e6, 1e17)
 BYTES_PER_S = (1e6, 1e15)
@@ -100,7 +102,7 @@ class Prober:
 
     def compute_request(self, dtype: str, unit: str = "plain") -> Request:
         """What `compute` measures: of f32, where the element type is added up in that."""
-        dtype = known_name(dtype, (*DTYPES, "tf32"), "element type")
+        dtype = known_name(dtype, (*DTYPES, *UNIT_DTYPES), "element type")
         self._require(dtype, unit)
         if unit == "plain":
             dtype = _adds_in(dtype)

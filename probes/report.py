@@ -12,7 +12,7 @@ from rooftune.device.client import Client
 from rooftune.errors import BuildError, MeasurementError, UnsupportedError, UsageError, WorkError
 
 from .bandwidth import ACCESSES
-from .prober import DTYPES, Prober, Progress, Request, known_name
+from .prober import DTYPES, UNIT_DTYPES, Prober, Progress, Request, known_name
 from .result import ProbeResult, ProbeStore
 
 BUSY_SPREAD = 0.25
@@ -71,7 +71,7 @@ def check_request(
     """Raises UsageError for what no device could be asked."""
     known_name(what, PROBES, "probe")
     if dtype is not None:
-        known_name(dtype, (*DTYPES, "tf32"), "element type")
+        known_name(dtype, (*DTYPES, *UNIT_DTYPES), "element type")
     if access is not None:
         known_name(access, ACCESSES, "access")
     if working_set_bytes is not None and working_set_bytes < 1:

@@ -16,6 +16,10 @@
  *
  *   0 1 2 3 0 1 2 3 ... | 0 0 0 ... 1 1 1 ... 2 2 2 ... 3 3 3 ...     <- the order of a lone work-item
  *
+ * In the kernels named `once` a group's chunk is what its work-items have under way: it moves that and ends.
+ * With EVICT_FIRST the cache is told, by NVIDIA's instructions, to give up this data before any other: what is
+ * read here is not read again, and what is written leaves for the memory in longer runs.
+ *
  * VEC    vector type of one access              LOCAL     work-items of a group
  * UNROLL vectors a work-item has under way
  */
@@ -96,4 +100,44 @@ __kernel void copy_set(target dst, source src, uint chunks, ulong length, uint s
         if (chunk >= chunks)
             chunk -= chunks;
     }
+}
+
+#if EVICT_FIRST
+static inline ulong evict_first(void)
+{
+    ulong policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+static inline vec taken(source from)
+{
+    vec v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "l"(evict_first()));
+    return v;
+}
+
+static inline void put(target to, vec v)
+{
+    asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;"
+                 : : "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "l"(evict_first()) : "memory");
+}
+#else
+#define taken(from) (*(from))
+#define put(to, v) (*(to) = (v))
+#endif
+
+__kernel void write_once(target dst)
+{
+    target to = dst + (ulong)get_group_id(0) * (LOCAL * UNROLL) + get_local_id(0);
+    EACH put(to + u * LOCAL, (vec)(get_group_id(0)));
+}
+
+__kernel void copy_once(target dst, source src)
+{
+    ulong first = (ulong)get_group_id(0) * (LOCAL * UNROLL) + get_local_id(0);
+    vec got[UNROLL];
+    EACH got[u] = taken(src + first + u * LOCAL);
+    EACH put(dst + first + u * LOCAL, got[u]);
 }

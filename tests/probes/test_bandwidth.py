@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rooftune.device.client import Client
+from rooftune.device.discovery import list_devices
 from rooftune.device.profile import DeviceProfile
+from rooftune.errors import BuildError
 from rooftune.probes import bandwidth
+from rooftune.probes.method import TRIAL
 
 GROUPS_AT_ONCE_A_UNIT = 8
 
@@ -20,8 +27,31 @@ def test_passes_share_a_launch_only_over_small_sets_and_where_all_groups_run_at_
         assert walk.shared_launch == (1 << log2_size < bandwidth.LAUNCH_A_PASS_BYTES)
         assert at_once or not walk.shared_launch
         assert not walk.rotate or walk.shared_launch
+        assert not walk.once or not walk.shared_launch
 
 
 def test_the_set_that_measures_memory_is_larger_than_a_gpus_caches() -> None:
     profile = DeviceProfile("gpu", compute_units=132, memory_bytes=1 << 37, cache_bytes=4 << 20)
     assert bandwidth.memory_set(profile) >= 1 << 30
+
+
+def test_instructions_for_the_cache_are_for_devices_that_have_them() -> None:
+    def hinted(capability: tuple[int, int] | None, access: str) -> bool:
+        profile = DeviceProfile("gpu", compute_units=132, memory_bytes=1 << 37, capability=capability)
+        return any(walk.evict_first for walk in bandwidth.walks(profile, access, 1 << 30))
+
+    assert hinted((8, 0), "copy") and hinted((9, 0), "copy")
+    assert not any(hinted(capability, "copy") for capability in (None, (7, 5)))
+    assert not hinted((9, 0), "read") and not hinted((9, 0), "write")
+
+
+def test_a_walk_the_compiler_refuses_is_left_out() -> None:
+    found = next(device for device in list_devices() if device.usable and device.profile.capability is None)
+    client = Client(found.index)
+    client.profile = replace(client.profile, kind="gpu", capability=(9, 0))
+    refused = bandwidth.walks(client.profile, "copy", bandwidth.LAUNCH_A_PASS_BYTES)[0]
+    assert refused.evict_first
+    with pytest.raises(BuildError):
+        bandwidth.Mover(client, "copy", 1 << 20, refused)
+    moved = bandwidth.probe_hot(client, ("copy",), bandwidth.LAUNCH_A_PASS_BYTES, TRIAL)
+    assert moved.bytes_per_s > 1e6

@@ -93,6 +93,8 @@ def test_a_sample_moves_every_byte_it_counts(client: Client) -> None:
     """A probe that skipped part of its set would report a bandwidth that is too high."""
     walks = bandwidth.walks(client.profile, "copy", 1 << 18)
     walks += [replace(walk, groups=3) for walk in walks]  # chunks that end inside a step
+    once = bandwidth.Walk(16, 16, 1, 512, rotate=False, shared_launch=False, once=True)
+    walks += [once, replace(once, unroll=4, groups=128)]
     for walk in walks:
         mover = bandwidth.Mover(client, "copy", 1 << 18, walk)
         size = mover.bytes_a_pass // 2
@@ -265,7 +267,7 @@ def test_a_working_set_is_a_power_of_two_that_fits(
 def test_every_walk_covers_its_set(profile: DeviceProfile, access: str, log2_size: int) -> None:
     size = (1 << log2_size) // bandwidth.arrays_of(access)
     for walk in bandwidth.walks(profile, access, 1 << log2_size):
-        length = max(1, size // walk.vector_bytes // walk.groups)
+        length = walk.chunk_vectors(size // walk.vector_bytes)
         assert walk.local <= profile.max_work_group
         covered = length * walk.groups * walk.vector_bytes
         assert size * 0.5 <= covered <= size or covered <= walk.groups * walk.vector_bytes
