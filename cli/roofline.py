@@ -39,8 +39,10 @@ def roofline(
 ) -> None:
     """Draw the device's roofline, with this environment's decisions on it.
 
-    Without shapes: every decision made on this device. The first drawing measures the compute peaks and
-    sweeps the bandwidth over all working sets, which takes up to a minute; later ones use what is stored.
+    Without shapes: every decision made on this device. Lines carry letters and decisions numbers, which are
+    listed below the drawing. A share is of the peaks as known now; where that of the peaks when it was
+    decided, which other commands show, is another, it is given too. The first drawing measures the peaks
+    and sweeps the bandwidth over all working sets, which takes up to a minute; later ones use what is stored.
     """
     from rooftune.matmul.problem import Shape
 
@@ -68,6 +70,8 @@ def roofline(
             precision=precision,
         )
         session.close("roofline")
+    for problem in found.problems:
+        warn(problem)
     for shape in missing:
         warn(f"no decision is stored for {shape} {elem}; `tune shapes {shape}` makes one")
     if png is not None:

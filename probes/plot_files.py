@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from html import escape
-from math import log10
+from math import cos, hypot, log10, pi, sin
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from .plot_text import (
     axis_rate,
     decades,
     level_text,
-    mark,
+    line_mark,
     plain_number,
+    point_mark,
     rate,
     roof_text,
+    share_text,
 )
 from .roofline import Point, Roofline
 
@@ -111,23 +113,23 @@ Pixels = tuple[float, float]
 def _lines(
     axes: Any, roofline: Roofline, x_span: tuple[float, float], y_span: tuple[float, float]
 ) -> list[Pixels]:
-    """Levels and roofs, each with a number on its line; where the numbers are, in pixels."""
+    """Levels and roofs, each with a letter on its line; where the letters are, in pixels."""
     top, fastest = log10(roofline.top_ops_per_s), log10(roofline.levels[0].bytes_per_s)
     left, right, bottom = log10(x_span[0]), log10(x_span[1]), log10(y_span[0])
-    numbers: list[tuple[float, float]] = []
+    letters: list[tuple[float, float]] = []
     for number, level in enumerate(roofline.levels, 1):
         slope = log10(level.bytes_per_s)
         start, ridge = max(left, bottom - slope), top - slope
         _line(axes, (left, left + slope), (ridge, top))
         x = start + (0.12 + 0.07 * (number % 5)) * (ridge - start)
-        numbers.append((x, x + slope))
+        letters.append((x, x + slope))
     for place, roof in enumerate(roofline.roofs, 1):
         height = log10(roof.ops_per_s)
         _line(axes, (height - fastest, height), (right, height))
-        numbers.append((right - (0.005 + 0.022 * place) * (right - left), height))
-    for number, (x, y) in enumerate(numbers, 1):
+        letters.append((right - (0.005 + 0.022 * place) * (right - left), height))
+    for number, (x, y) in enumerate(letters):
         axes.annotate(
-            str(number),
+            line_mark(number),
             (10**x, 10**y),
             ha="center",
             va="center",
@@ -135,7 +137,7 @@ def _lines(
             zorder=4,
             bbox={"boxstyle": "circle,pad=0.25", "fc": "white", "ec": _LINE, "lw": 0.8},
         )
-    return [tuple(axes.transData.transform((10**x, 10**y))) for x, y in numbers]
+    return [tuple(axes.transData.transform((10**x, 10**y))) for x, y in letters]
 
 
 def _line(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -144,7 +146,10 @@ def _line(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> No
 
 
 def _points(figure: Any, axes: Any, points: Sequence[Point], taken: list[Pixels]) -> None:
-    """Each point is a dot and a letter; letters keep off each other, the dots and the lines' numbers."""
+    """Each point is a dot and a number, with a line between them where the number had to move away.
+
+    Numbers keep off each other, the dots and the lines' letters.
+    """
     from matplotlib.patheffects import withStroke
 
     dots = [tuple(axes.transData.transform((p.intensity, p.ops_per_s))) for p in points]
@@ -156,25 +161,27 @@ def _points(figure: Any, axes: Any, points: Sequence[Point], taken: list[Pixels]
         axes.plot([point.intensity], [point.ops_per_s], "o", color=colour, markersize=5, zorder=5)
         dx, dy = _free_offset(x, y, taken)
         taken.append((x + dx, y + dy))
+        away = hypot(dx, dy) > _RINGS[0]
         axes.annotate(
-            mark(number),
+            point_mark(number),
             (point.intensity, point.ops_per_s),
             xytext=(dx * scale, dy * scale),
             zorder=6,
             textcoords="offset points",
-            fontsize=9,
+            fontsize=8,
             fontweight="bold",
             color=colour,
             ha="center",
             va="center",
             path_effects=[halo],
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkB": 2} if away else None,
         )
 
 
 def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
-    """What numbers and letters stand for, right of the drawing."""
+    """What letters and numbers stand for, right of the drawing."""
     peaks = [*map(level_text, roofline.levels), *map(roof_text, roofline.roofs)]
-    lines = ["bandwidths and compute peaks", *(f"{i}  {text}" for i, text in enumerate(peaks, 1))]
+    lines = ["bandwidths and compute peaks", *(f"{line_mark(i)}  {text}" for i, text in enumerate(peaks))]
     figure.text(left, 0.93, "\n".join(lines), fontsize=8, va="top", linespacing=1.5)
     if not roofline.points:
         return
@@ -186,24 +193,29 @@ def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
         column, row = divmod(number, each)
         x, y = left + column * (0.99 - left) / columns, first - step * (row + 1)
         colour = _POINT_COLOURS.get(point.dtype, "#000000")
-        figure.text(x, y, f"{mark(number)}  {_short(point, length)}", fontsize=8, va="top", color=colour)
+        text = f"{point_mark(number)})  {_short(point, length)}"
+        figure.text(x, y, text, fontsize=8, va="top", color=colour)
 
 
 def _short(point: Point, length: int) -> str:
-    share = "" if point.share is None else f" {point.share:.0%}"
+    share = share_text(point)
     name = f"{point.label} {point.dtype}".strip()
-    text = f"{name}  {rate(point.ops_per_s, 'FLOP/s')}{share}  {point.winner.removeprefix('matmul_')}"
+    text = f"{name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.winner.removeprefix('matmul_')}"
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _free_offset(x: float, y: float, taken: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The first place around a dot, nearest first, that keeps its letter clear of what is there."""
-    for ring in (16, 28, 40, 52):
-        for dx, dy in ((0, 1), (0.8, 0.6), (-0.8, 0.6), (1, 0), (-1, 0), (0.8, -0.6), (-0.8, -0.6), (0, -1)):
-            place = (x + ring * dx, y + ring * dy)
-            if all(abs(place[0] - a) > 14 or abs(place[1] - b) > 14 for a, b in taken):
-                return (ring * dx, ring * dy)
-    return (0.0, 16.0)
+_RINGS = (16.0, 26.0, 36.0, 48.0, 62.0, 78.0, 96.0, 116.0)
+"""Distances of a number from its dot, in pixels."""
+
+
+def _free_offset(x: float, y: float, taken: Sequence[Pixels]) -> Pixels:
+    """The first place around a dot, nearest first, that keeps its number clear of what is there."""
+    for ring in _RINGS:
+        for step in range(16):
+            dx, dy = ring * sin(step * pi / 8), ring * cos(step * pi / 8)
+            if all(abs(x + dx - a) > 20 or abs(y + dy - b) > 14 for a, b in taken):
+                return dx, dy
+    return 0.0, _RINGS[0]
 
 
 _STYLE = """
@@ -221,10 +233,11 @@ def _page(roofline: Roofline, svg: str) -> str:
     title = escape(f"Roofline of {roofline.device}")
     rows = "".join(
         "<tr>"
-        f"<td>{mark(number)}</td><td>{escape(point.label)}</td><td>{escape(point.dtype)}</td>"
+        f"<td class=number>{point_mark(number)}</td>"
+        f"<td>{escape(point.label)}</td><td>{escape(point.dtype)}</td>"
         f"<td class=number>{point.intensity:.3g}</td>"
         f"<td class=number>{escape(rate(point.ops_per_s, 'FLOP/s'))}</td>"
-        f"<td class=number>{'' if point.share is None else f'{point.share:.0%}'}</td>"
+        f"<td class=number>{share_text(point)}</td>"
         f"<td>{escape(point.winner)}</td><td>{escape(point.at)}</td></tr>\n"
         for number, point in enumerate(roofline.points)
     )
@@ -240,6 +253,6 @@ def _page(roofline: Roofline, svg: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n{svg}\n"
-        f"<h2>Bandwidths and compute peaks</h2>\n<ol>{lines}</ol>\n"
+        f"<h2>Bandwidths and compute peaks</h2>\n<ol type=A>{lines}</ol>\n"
         f"{table}\n</body>\n</html>\n"
     )

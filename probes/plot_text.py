@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import floor, log10
-from string import ascii_lowercase, ascii_uppercase
+from string import ascii_uppercase
 
 from .roofline import Level, Point, Roof
 
 X_TITLE = "operations per byte"
 Y_TITLE = "operations per second"
-MARKS = ascii_uppercase + ascii_lowercase
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -40,9 +38,18 @@ def level_text(level: Level) -> str:
 
 
 def point_text(point: Point) -> str:
-    share = "" if point.share is None else f", {point.share:.0%} of its roofline"
+    share = share_text(point, "of its roofline")
     name = f"{point.label} {point.dtype}".strip()
-    return f"{name}: {rate(point.ops_per_s, 'FLOP/s')}{share}, {point.winner.removeprefix('matmul_')}"
+    rated = f"{name}: {rate(point.ops_per_s, 'FLOP/s')}"
+    return ", ".join([rated, *([share] if share else []), point.winner.removeprefix("matmul_")])
+
+
+def share_text(point: Point, of: str = "") -> str:
+    """The share of the peaks of now, and where it is another, that of the peaks when it was decided."""
+    if point.share is None:
+        return ""
+    then = f" ({point.decided_share:.0%} when decided)" if point.moved else ""
+    return f"{point.share:.0%} {of}".strip() + then
 
 
 def decades(low: float, high: float) -> list[float]:
@@ -63,14 +70,12 @@ def axis_rate(value: float) -> str:
     return f"{value / scale:g} {prefix}".strip()
 
 
-def grouped(points: Sequence[Point], cells: Sequence[tuple[int, int]]) -> list[list[Point]]:
-    """Points that fall on one cell of a drawing share a mark; groups in order of their first points."""
-    groups: dict[tuple[int, int], list[Point]] = {}
-    for point, place in zip(points, cells, strict=True):
-        groups.setdefault(place, []).append(point)
-    return list(groups.values())
+def line_mark(number: int) -> str:
+    """The letter of the n-th line: A to Z, then AA, AB."""
+    letter = ascii_uppercase[number % 26]
+    return letter if number < 26 else line_mark(number // 26 - 1) + letter
 
 
-def mark(number: int) -> str:
-    """The letter of the n-th group: A to Z, a to z, then the last ones share a star."""
-    return MARKS[number] if number < len(MARKS) else "*"
+def point_mark(number: int) -> str:
+    """The number of the n-th point, from 1."""
+    return str(number + 1)

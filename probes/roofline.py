@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import Any
 
+from rooftune.errors import BuildError, MeasurementError, UnsupportedError
 from rooftune.matmul.key import MAX_STRIDE_FACTOR, short_name
 from rooftune.store.browse import named_key
 from rooftune.tuning.decision import Decision
@@ -52,7 +53,8 @@ class Point:
     """A decision: its winner's operations a second, and operations per byte of its operands and result.
 
     `share` is the share of the roofline as it is drawn: of the compute peak known now, which may have
-    been probed again since the decision, and of the decision's own memory peak.
+    been probed again since the decision, and of the decision's own memory peak. `decided_share` is the
+    share of the peaks that were known then, which is what other commands show.
     """
 
     label: str
@@ -62,16 +64,28 @@ class Point:
     ops_per_s: float
     share: float | None
     at: str = ""
+    decided_share: float | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the share now and the share then differ as they are shown, in whole percent."""
+        if self.share is None or self.decided_share is None:
+            return False
+        return f"{self.share:.0%}" != f"{self.decided_share:.0%}"
 
 
 @dataclass
 class Roofline:
-    """Roofs and levels from highest to lowest, points in the order given."""
+    """Roofs and levels from highest to lowest, points from left to right.
+
+    `problems`: what became of matrix units that could not be probed.
+    """
 
     device: str
     roofs: list[Roof]
     levels: list[Level]
     points: list[Point] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -79,6 +93,7 @@ class Roofline:
             "roofs": [asdict(roof) | {"names": list(roof.names)} for roof in self.roofs],
             "levels": [asdict(level) for level in self.levels],
             "points": [asdict(point) for point in self.points],
+            "problems": self.problems,
         }
 
     @property
@@ -103,13 +118,15 @@ def build_roofline(
 
     An empty label stands for the extents in the decision's key. What is not stored is probed; a first
     sweep takes a while. Decisions without bounds or measurement have no place on a roofline and are
-    left out. Decisions' own memory peaks count as part of the sweep, so that no point lies above a
-    level just because writing or copying was faster than reading.
+    left out, as are peaks of integers: no product has such a roof. Decisions' own memory peaks count as
+    part of the sweep, so that no point lies above a level just because writing or copying was faster
+    than reading.
     """
     decided = distinct([(decision, label or label_of(decision)) for decision, label in decisions])
-    computes = [prober.compute_request(dtype, unit) for dtype, unit in prober.units()]
+    units = [(dtype, unit) for dtype, unit in prober.units() if dtype != "i8"]
+    computes = [prober.compute_request(dtype, unit) for dtype, unit in units]
     prober.expect([*computes, *prober.sweep_requests(sweep_access)])
-    roofs = alike([(name_of(found), found.value) for found in _computes(prober)])
+    peaks, problems = _computes(prober, units)
     samples = [
         (int(found.facts["working_set_bytes"]), found.value) for found in prober.sweep(sweep_access)
     ]
@@ -120,11 +137,24 @@ def build_roofline(
         for decision, label in decided
         for point in _point(decision, label, _peak_of(prober, decision))
     ]
-    return Roofline(prober.client.device_name, roofs, levels_of(samples), points)
+    points.sort(key=lambda point: (point.intensity, point.ops_per_s))
+    return Roofline(prober.client.device_name, alike(peaks), levels_of(samples), points, problems)
 
 
-def _computes(prober: Prober) -> list[ProbeResult]:
-    return [prober.compute(dtype, unit) for dtype, unit in prober.units()]
+def _computes(prober: Prober, units: Iterable[tuple[str, str]]) -> tuple[list[tuple[str, float]], list[str]]:
+    """Names and rates, and why a matrix unit that the driver promises has none."""
+    peaks: list[tuple[str, float]] = []
+    problems: list[str] = []
+    for dtype, unit in units:
+        try:
+            found = prober.compute(dtype, unit)
+        except (BuildError, MeasurementError, UnsupportedError) as error:
+            if unit == "plain":
+                raise
+            problems.append(f"{dtype} {unit} could not be probed: {error}")
+            continue
+        peaks.append((name_of(found), found.value))
+    return peaks, problems
 
 
 def name_of(found: ProbeResult) -> str:
@@ -201,7 +231,8 @@ def _point(decision: Decision, label: str, peak_ops_per_s: float) -> list[Point]
         return []
     rate = ops / decision.median_s
     share = max(ops / peak_ops_per_s, nbytes / amounts["memory"][1]) / decision.median_s
-    return [Point(label, dtype_of(decision), decision.name, ops / nbytes, rate, share or None, decision.at)]
+    dtype, then = dtype_of(decision), decision.roofline
+    return [Point(label, dtype, decision.name, ops / nbytes, rate, share or None, decision.at, then)]
 
 
 def dtype_of(decision: Decision) -> str:

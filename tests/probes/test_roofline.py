@@ -138,6 +138,7 @@ def test_the_terminal_drawing_fits_and_lists_everything_on_it(
     assert max(map(len, lines)) <= max(columns, plot_terminal.LEAST_COLUMNS)
     assert len(lines) <= max(rows, plot_terminal.LEAST_ROWS)
     assert len(listed.splitlines()) == len(LEVELS) + len(ROOFS) + len(drawn)
+    assert max(map(len, listed.splitlines())) <= 80
     assert "operations per byte" in lines[-1]
     assert "\x1b" not in text
     if not unicode:
@@ -151,7 +152,47 @@ def test_every_mark_of_the_list_is_on_the_drawing() -> None:
     inside = "".join(line.split("│")[1] for line in picture.splitlines() if line.count("│") == 2)
     inside += "".join(re.findall(r"┤(.*)│", picture))
     for line in listed.splitlines():
-        assert line.split()[0] in inside
+        assert line.split()[0].removesuffix(")") in inside
+
+
+@given(st.lists(points, min_size=2, max_size=60))
+@settings(deadline=None, max_examples=25)
+def test_no_number_on_the_drawing_can_be_taken_for_another(drawn: list[Point]) -> None:
+    text = plot_terminal.draw(Roofline("Xyz", ROOFS, LEVELS, drawn), 79, 28)
+    picture, _, listed = text.partition("\n\n")
+    inside = re.findall(r"[│┤](.*)│", picture)
+    shown = [int(number) for line in inside for number in re.findall(r"\d+", line)]
+    assert len(shown) == len(set(shown))
+    marks = [line.split(")")[0].strip() for line in listed.splitlines()]
+    assert len(marks) == len(set(marks)) == len(LEVELS) + len(ROOFS) + len(drawn)
+    left_out = [line for line in listed.splitlines() if line.endswith(plot_terminal.NO_ROOM)]
+    missing = {int(line.split(")")[0]) for line in left_out}
+    assert {*shown, *missing} == set(range(1, len(drawn) + 1))
+
+
+def test_a_few_points_in_one_place_all_have_their_numbers() -> None:
+    drawn = [Point(str(n), "f32", "w", 100.0, 2e11 * (1 + n / 1000), 0.5) for n in range(12)]
+    text = plot_terminal.draw(Roofline("Xyz", ROOFS, LEVELS, drawn), 79, 28)
+    assert plot_terminal.NO_ROOM not in text
+    assert all(re.search(rf"[^\d]{n}[^\d]", text.partition("\n\n")[0]) for n in range(1, 13))
+
+
+def test_lines_have_letters_beyond_z() -> None:
+    marks = [plot_text.line_mark(number) for number in range(60)]
+    assert marks[:2] == ["A", "B"] and marks[25:28] == ["Z", "AA", "AB"]
+    assert len(set(marks)) == 60
+
+
+@pytest.mark.parametrize(
+    ("share", "then", "text"),
+    [
+        (0.7, 0.7, "70% of it"), (0.701, 0.702, "70% of it"), (0.7, 0.84, "70% of it (84% when decided)"),
+        (0.7, None, "70% of it"), (None, 0.7, ""),
+    ],
+)
+def test_a_share_says_when_it_was_another(share: float | None, then: float | None, text: str) -> None:
+    point = Point("64", "f32", "w", 1.0, 1e9, share, decided_share=then)
+    assert plot_text.share_text(point, "of it") == text
 
 
 def test_a_png_and_an_html_file(tmp_path: Path) -> None:
