@@ -13,6 +13,7 @@ from .render import STARTING, format_seconds, status_line
 
 if TYPE_CHECKING:
     from rooftune.kernel_run import SizeRun
+    from rooftune.tuning.decision import Decision
 
 SpecArgument = Annotated[
     str,
@@ -84,11 +85,21 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
     for evidence in others[: SHOWN - 1]:
         dropped = "  (dropped)" if evidence.outcome == "dropped" else ""
         yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}{dropped}"
-    if decision.median_s is not None and any(e.median_s < decision.median_s for e in others if e.median_s):
-        yield "    (a smaller median than the winner's is within noise, or of fewer samples)"
+    yield from _smaller_medians(decision)
     failed = [evidence for evidence in decision.evidence if evidence.outcome == "error"]
     for evidence in failed[:SHOWN]:
         yield f"    {'failed':>10}  {evidence.name}: {evidence.reason.partition(chr(10))[0]}"
     if len(failed) > SHOWN:
         yield f"    {'failed':>10}  and {len(failed) - SHOWN} more"
     yield from tuning.spent_lines(run.cost)
+
+
+def _smaller_medians(decision: Decision) -> Iterator[str]:
+    """Why a configuration with a smaller median than the winner's is not the winner."""
+    least_s = decision.median_s
+    smaller = [e.name for e in decision.ranking if e.median_s and least_s and e.median_s < least_s]
+    tie = decision.tie_break
+    if tie is not None and tie.winner == decision.name and tie.loser in smaller:
+        yield f"    {tie.loser} has the smaller median, but not pair by pair: within noise"
+    elif smaller:
+        yield "    a smaller median than the winner's is of fewer samples, or within noise"

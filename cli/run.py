@@ -119,7 +119,7 @@ def _given(args: list[str], error: Any, message: str) -> str:
         name, equals, value = argument.partition("=")
         if name in names:
             value = value if equals else following
-            return "" if f"'{value}'" in message else f", not '{value}'"
+            return "" if f"'{value}'" in message else f": '{value}'"
     return ""
 
 

@@ -6,16 +6,19 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jsonschema
 import pytest
+from rooftune.cli.cache import _evidence_lines
 from rooftune.formats import load_schema
 from rooftune.matmul.key import MatmulAutotuneKey
 from rooftune.matmul.problem import Shape
 from rooftune.store.database import Database
 from rooftune.store.schema import STEPS
 from rooftune.store.stores import Store
+from rooftune.tuning.decision import Decision, Evidence
 from rooftune.tuning.place import Place
 
 from ..store.cold_run import NumbersClient, candidates
@@ -93,6 +96,18 @@ def test_show(tune: Callable[..., Any], store: Path) -> None:
     ran = tune("cache", "show", "ffffffffffff", "--json")
     assert ran.code == 2
     fits("error", ran.json)
+
+
+@pytest.mark.parametrize("width", [80, 1000])
+def test_names_of_many_parameters_are_whole(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rooftune.cli.cache.columns", lambda stream: width)
+    names = [f"block_size_x=128,{'parameter=1,' * 5}last={last}" for last in (1, 2)]
+    ranking = [Evidence(i, name, "digest", "measured", samples=(1e-3,)) for i, name in enumerate(names)]
+    decision = SimpleNamespace(ranking=ranking, evidence=ranking, share_of=lambda evidence: 0.5)
+    lines = list(_evidence_lines(cast(Decision, decision)))
+    assert all(any(name in line for line in lines) for name in names)
+    assert len(lines) == (5 if width == 80 else 3)
+    assert len({line.index("measured") for line in lines if "measured" in line}) == 1
 
 
 def test_rm(tune: Callable[..., Any], store: Path) -> None:

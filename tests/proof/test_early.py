@@ -7,12 +7,15 @@ import time
 
 import pytest
 from rooftune.config import Config, EnvironmentConfig, ProofConfig
+from rooftune.kernel_run import tune_kernel
 from rooftune.matmul.problem import Shape
 from rooftune.proof.pool import Pool
 from rooftune.proof.prover import _hello
 from rooftune.session import Session
 from rooftune.shapes_run import tune_shapes
+from rooftune.spec.spec import parse_spec
 
+from ..spec.test_kernel import RIGHT, SPEC
 from .test_pool import job
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="workers need a POSIX system")
@@ -69,6 +72,14 @@ def test_only_a_key_that_is_surely_cold_has_workers_started(sessions):
     assert not started(sessions(measure=False), "700")
     assert started(sessions(cold=True), "40")
     assert started(sessions(), "700")
+
+
+def test_workers_of_a_kernel_that_were_started_early_are_counted(sessions):
+    session = sessions()
+    spec = parse_spec(SPEC, None, {"scale.cl": RIGHT})
+    session.foresee_kernel(spec, spec.problem_sizes)
+    (run,) = tune_kernel(session, session.client(), spec, repeat=0).sizes
+    assert run.cost.proof.launches > 0 and run.cost.proof.workers > 0
 
 
 def test_once_a_device_is_open_nothing_is_foreseen(sessions):
