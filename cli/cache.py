@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .options import Common, common
-from .render import columns, emit, format_bound, format_bytes, format_seconds, print_lines, say, warn, wrapped
+from .render import (
+    columns,
+    emit,
+    format_bound,
+    format_bytes,
+    format_seconds,
+    named_rows,
+    print_lines,
+    say,
+    warn,
+    wrapped,
+)
+from .tuning import smaller_medians
 
 if TYPE_CHECKING:
     from rooftune.config import Config
     from rooftune.store.browse import StoredDecision
     from rooftune.store.database import Database
-    from rooftune.tuning.decision import Decision
+    from rooftune.tuning.decision import Decision, Evidence
 
 NOT_POSSIBLE = 4
 """Exit code: the work was not, or not fully, possible."""
-LIST_COLUMNS = 80
-"""The narrowest terminal that a list of decisions is laid out for."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -322,37 +333,19 @@ def confirmed(question: str, yes: bool, as_json: bool) -> bool:
 def _list_lines(
     path: str, counts: Sequence[tuple[str, int, int]], stored: Sequence[StoredDecision]
 ) -> Iterator[str]:
-    from rooftune.store.browse import SHORT_ID, age_text, named_key, printable
+    from rooftune.store.browse import printable
 
-    spare = max(0, columns(sys.stdout) - LIST_COLUMNS)
     yield path
-    wide = _width(58, spare, [printable(namespace) for namespace, _, _ in counts])
     if counts:
-        yield f"  {'NAMESPACE':{wide}} {'ENTRIES':>7} {'SIZE':>10}"
-    for namespace, entries, size_bytes in counts:
-        yield f"  {fit(printable(namespace), wide):{wide}} {entries:>7} {format_bytes(size_bytes):>10}"
+        wide = columns(sys.stdout) - 21
+        names = [("  " + fit(printable(name), wide), str(n), format_bytes(size)) for name, n, size in counts]
+        yield from named_rows(("  NAMESPACE", "ENTRIES", "SIZE"), names, right=("ENTRIES", "SIZE"))
     if not stored:
         yield "no decisions"
         return
     yield ""
-    keys = [named_key(item.tuner, item.key) for item in stored]
-    winners = [
-        printable(item.decision.name).removeprefix("matmul_") if item.decision else "damaged"
-        for item in stored
-    ]
-    key_wide = _width(22, spare, keys)
-    wide = _width(20, spare - (key_wide - 22), winners)
-    yield f"{'ID':{SHORT_ID}} {'KEY':{key_wide}} {'WINNER':{wide}} {'TIME':>8} {'ROOF':>4} {'AGE':>4} FROM"
-    for item, key, winner in zip(stored, keys, winners, strict=True):
-        decision = item.decision
-        time = _time(decision.median_s if decision else None)
-        share = decision.roofline if decision else None
-        roof = f"{share:.0%}" if share is not None else "-"
-        origin = "import" if item.entry.origin == "imported" else "local"
-        yield (
-            f"{item.id[:SHORT_ID]} {fit(key, key_wide):{key_wide}} {fit(winner, wide):{wide}} "
-            f"{time:>8} {roof:>4} {age_text(item.entry.at):>4} {origin}{_remark(item)}"
-        )
+    headings = ("ID", "KEY", "WINNER", "TIME", "ROOF", "AGE", "FROM")
+    yield from _list_rows(headings, map(_list_row, stored))
     remarks = {_remark(item) for item in stored}
     if " *" in remarks:
         yield "* made for another list of candidates than today's"
@@ -360,9 +353,34 @@ def _list_lines(
         yield "! its winner was found to be faulty; the key will be tuned again"
 
 
-def _width(least: int, spare: int, texts: Sequence[str]) -> int:
-    """A column's width: what its texts need, as far as there is room for it."""
-    return max(least, min(least + spare, max(map(len, texts), default=0)))
+def _list_row(item: StoredDecision) -> list[str]:
+    from rooftune.store.browse import SHORT_ID, age_text, named_key, printable
+
+    decision = item.decision
+    share = decision.roofline if decision else None
+    return [
+        item.id[:SHORT_ID],
+        fit(named_key(item.tuner, item.key), columns(sys.stdout) - 46),
+        printable(decision.name) if decision else "damaged",
+        _time(decision.median_s if decision else None),
+        f"{share:.0%}" if share is not None else "-",
+        age_text(item.entry.at),
+        ("import" if item.entry.origin == "imported" else "local") + _remark(item),
+    ]
+
+
+def _list_rows(headings: Sequence[str], rows: Iterable[list[str]]) -> Iterator[str]:
+    """Whole rows: a winner's name that finds no room between key and time has a line of its own below."""
+    table = [[*headings], *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    room = columns(sys.stdout) - sum(widths) - len(widths) + 1 + widths[2]
+    widths[2] = max(len(row[2]) for row in table if len(row[2]) <= max(room, len(headings[2])))
+    for row in table:
+        below = row[2] if len(row[2]) > widths[2] else ""
+        cells = zip([*row[:2], "" if below else row[2], *row[3:]], widths, strict=True)
+        yield " ".join(f"{c:>{w}}" if 3 <= i < 6 else f"{c:{w}}" for i, (c, w) in enumerate(cells)).rstrip()
+        if below:
+            yield f"{'':{widths[0]}} {below}"
 
 
 def _remark(item: StoredDecision) -> str:
@@ -372,8 +390,6 @@ def _remark(item: StoredDecision) -> str:
 
 
 def _show_lines(item: StoredDecision) -> Iterator[str]:
-    from rooftune.store.browse import printable
-
     facts: dict[str, object] = {
         "id": item.id,
         "key": json.dumps(item.key, ensure_ascii=False),
@@ -399,7 +415,9 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
         if decision.bad:
             facts["bad"] = decision.bad
     for name, value in facts.items():
-        yield from wrapped(f"{name:14} {printable(str(value))}", " " * 15)
+        first, *more = printable_lines(str(value)).split("\n")
+        yield from wrapped(f"{name:14} {first}", " " * 15)
+        yield from (f"{'':14} {line}" for line in more)
     if decision is not None:
         yield ""
         yield from _evidence_lines(decision)
@@ -409,28 +427,42 @@ def _evidence_lines(decision: Decision) -> Iterator[str]:
     """The candidates with samples, best first; then the others, those with one reason together."""
     from rooftune.store.browse import printable
 
-    names = [printable(evidence.name) for evidence in decision.ranking]
-    wide = _width(44, max(0, columns(sys.stdout) - LIST_COLUMNS), names)
-    yield f"{'#':>3} {'CANDIDATE':{wide}} {'OUTCOME':8} {'SAMPLES':>7} {'MEDIAN':>9} {'ROOF':>4}"
-    for evidence, name in zip(decision.ranking, names, strict=True):
-        share = decision.share_of(evidence)
-        number = f"{evidence.index:>3}"
-        if len(name) > wide:  # a line of its own: cut, names of many parameters look alike
-            yield f"{number} {name}"
-            number = name = ""
-        yield (
-            f"{number:3} {name:{wide}} {evidence.outcome:8} "
-            f"{len(evidence.samples):>7} {_time(evidence.median_s):>9} {f'{share:.0%}' if share else '-':>4}"
-        )
+    rows = map(partial(_evidence_row, decision), decision.ranking)
+    yield from named_rows(_EVIDENCE, rows, right=_EVIDENCE[2:])
+    for remark in smaller_medians(decision):
+        yield from wrapped(f"    {printable(remark)}", "    ")
     others: dict[str, list[str]] = {}
     for evidence in decision.evidence:
         if not evidence.timed:
             why = f"{evidence.outcome}: {evidence.reason}" if evidence.reason else evidence.outcome
-            others.setdefault(printable(why), []).append(f"{evidence.index} {printable(evidence.name)}")
+            others.setdefault(why, []).append(f"{evidence.index:>3} {printable(evidence.name)}")
     for why, names in others.items():
         yield ""
-        yield from wrapped(why, "    ")
-        yield from (f"{name.partition(' ')[0]:>3} {name.partition(' ')[2]}" for name in names)
+        yield from wrapped(printable_lines(why), "    ")
+        yield from names
+
+
+_EVIDENCE = ("  # CANDIDATE", "OUTCOME", "SAMPLES", "MEDIAN", "ROOF")
+
+
+def _evidence_row(decision: Decision, evidence: Evidence) -> list[str]:
+    from rooftune.store.browse import printable
+
+    share = decision.share_of(evidence)
+    return [
+        f"{evidence.index:>3} {printable(evidence.name)}",
+        evidence.outcome,
+        str(len(evidence.samples)),
+        _time(evidence.median_s),
+        f"{share:.0%}" if share else "-",
+    ]
+
+
+def printable_lines(text: str) -> str:
+    """Text with its line breaks, as compilers write them, and without other control characters."""
+    from rooftune.store.browse import printable
+
+    return "\n".join(printable(line.expandtabs()) for line in text.splitlines())
 
 
 _FIRST = ("command", "key", "winner", "median_s", "limit_s", "kernels")
@@ -463,7 +495,8 @@ def _time(seconds: float | None) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """The text, its middle left out where it is too long."""
+    """The text, its middle left out where it is too long; a few characters always stay."""
+    width = max(width, 12)
     if len(text) <= width:
         return text
     head = (width - 1) * 2 // 3

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import BatchOption, Common, PrecisionOption, ShapesArgument, common, parse_elem
-from .render import print_lines, say, to_json
+from .render import STARTING, print_lines, say, status_line, to_json, warn
 
 DtypeFilter = Annotated[
     str, typer.Option("--dtype", metavar="TYPE", help="Element type of the shapes: f32, f64, f16 or bf16.")
@@ -34,10 +34,12 @@ def decisions(
 
     elem = parse_elem(dtype, precision)
     parsed = [Shape.parse(text) for text in shapes or ()]
-    session = Session(common.settings(precision))
-    records = stored_records(
-        session, parsed, elem=elem, device=common.device, batch=batch, precision=precision
-    )
+    settings = common.settings(precision)
+    with status_line(STARTING if parsed else "") as status:
+        session = Session(settings, warn=status.above(warn))
+        records = stored_records(
+            session, parsed, elem=elem, device=common.device, batch=batch, precision=precision
+        )
     if parsed and not records:
         texts = " ".join(shape.text for shape in parsed)
         raise WorkError(

@@ -3,58 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
-from .plan import ShapeArgument
 from .render import (
     STARTING,
     emit,
     format_bound,
     format_seconds,
+    named_rows,
     print_lines,
-    print_table,
     spent,
     status_line,
     warn,
     wrapped,
 )
+from .tuning import smaller_medians
 
 if TYPE_CHECKING:
     from rooftune.explained import Explanation
 
 
+WhatArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SHAPE|KERNEL",
+        help="A shape, as for `tune shapes`; or a kernel of your own: SPEC.toml, or its name in "
+        "`tune cache ls`.",
+    ),
+]
+WhichArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SIZE",
+        help="Of a kernel tuned for several: the problem size. Or the decision's id.",
+        show_default=False,
+    ),
+]
+
+
 @common()
 def explain(
     common: Common,
-    shape: ShapeArgument,
+    shape: WhatArgument,
+    size: WhichArgument = None,
     dtype: DtypeOption = "f32",
     batch: BatchOption = 1,
     precision: PrecisionOption = None,
 ) -> None:
-    """Explain the decision stored for a shape: key, plan, limit, evidence, and why the winner won."""
+    """Explain a stored decision: key, plan, limit, evidence, and why the winner won.
+
+    For a shape, or for a kernel of your own that `tune kernel` or the library has tuned.
+    """
     from rooftune.matmul.problem import Shape
 
-    parsed = Shape.parse(shape)
+    parsed = Shape.parse(shape) if Shape.fits(shape) else None
     elem = parse_elem(dtype, precision)
+    _check_fitting(parsed is not None, size, dtype != "f32" or batch != 1 or precision is not None)
     settings = common.settings(precision)
     with status_line(STARTING) as status:
         from rooftune.explained import explain as explain_shape
+        from rooftune.explained import explain_own
         from rooftune.session import Session
 
         session = Session(settings, json_stdout=common.json, warn=status.above(warn))
-        found = explain_shape(
-            session, parsed, elem=elem, batch=batch, precision=precision, device=common.device
-        )
+        if parsed is None:
+            found = explain_own(session, shape, size, common.device)
+        else:
+            found = explain_shape(
+                session, parsed, elem=elem, batch=batch, precision=precision, device=common.device
+            )
     if common.json:
         emit("explain", found.to_json())
         return
     print_lines(_head(found))
-    print_table(_COLUMNS, _rows(found), right=_COLUMNS[1:6])
+    print_lines(named_rows(_COLUMNS, _rows(found), right=_COLUMNS[1:6]))
     print_lines(_foot(found))
 
 
-_COLUMNS = ["candidate", "median", "times", "spread", "n", "roof", "proof", "outcome"]
+def _check_fitting(is_shape: bool, size: str | None, of_shapes: bool) -> None:
+    from rooftune.errors import UsageError
+
+    if is_shape and size is not None:
+        raise UsageError(
+            f"'{size}' is one argument too many", hint="One shape is explained at a time; so is one kernel."
+        )
+    if not is_shape and of_shapes:
+        raise UsageError("--dtype, --batch and --precision are for shapes", hint="Leave them out.")
+
+
+_COLUMNS = ["CANDIDATE", "MEDIAN", "TIMES", "SPREAD", "N", "ROOF", "PROOF", "OUTCOME"]
 _INDENT = " " * 8
 _MOST_NAMES = 8
 
@@ -66,8 +106,10 @@ def _part(label: str, *lines: str) -> Iterator[str]:
 
 
 def _head(found: Explanation) -> Iterator[str]:
+    from rooftune.store.browse import printable
+
     decision = found.decision
-    yield from wrapped(f"{found.shape.label} {found.problem.elem} on {decision.device}", "    ")
+    yield from wrapped(f"{printable(found.title)} on {decision.device}", "    ")
     origin = ", imported" if decision.origin == "imported" else ""
     yield f"decided {decision.at} at level {decision.level}, environment {decision.environment}{origin}"
     yield ""
@@ -76,7 +118,7 @@ def _head(found: Explanation) -> Iterator[str]:
     yield from _part("Winner", f"{decision.name}{time}", f"{found.verdict()}.")
     yield from _part("Beware", *(f"- {sign}" for sign in found.signs()))
     yield ""
-    yield from _part("Key", found.key.short(), *found.key_reasons())
+    yield from _part("Key", found.key, *found.key_reasons)
     yield ""
     yield from _part("Plan", *_plan(found))
     yield ""
@@ -85,6 +127,9 @@ def _head(found: Explanation) -> Iterator[str]:
 
 
 def _plan(found: Explanation) -> Iterator[str]:
+    if found.plan is None:
+        yield f"{len(found.decision.evidence)} {found.called}s, {found.decision.measured} of them measured"
+        return
     rounds = found.plan.rounds
     yield f"{len(rounds)} rounds, {found.rounds_played} reached; the next only if nothing ran"
     for number, members in enumerate(rounds[: found.rounds_played], 1):
@@ -95,7 +140,7 @@ def _plan(found: Explanation) -> Iterator[str]:
             entry = member.entry
             why = f" ({entry.why})" if entry.why else ""
             heading = f"{entry.group} {entry.group_priority}, inside {entry.priority}{why}"
-            groups.setdefault(heading, []).append(_short(entry.name))
+            groups.setdefault(heading, []).append(entry.name)
         for heading, names in groups.items():
             yield f"  {heading}: {_some(names)}"
 
@@ -120,11 +165,13 @@ def _limit(found: Explanation) -> Iterator[str]:
 
 
 def _rows(found: Explanation) -> Iterator[list[str]]:
+    from rooftune.store.browse import printable
+
     best_s = found.decision.median_s
     for e in found.evidence:
         share, spread = found.decision.share_of(e), found.spread_of(e)
         yield [
-            f"{e.index:>2} {_short(e.name)}",
+            f"{e.index:>2} {printable(e.name)}",
             format_seconds(e.median_s),
             f"{e.median_s / best_s:.2f}" if e.median_s and best_s else "",
             f"{spread:.0%}" if spread is not None else "",
@@ -138,6 +185,7 @@ def _rows(found: Explanation) -> Iterator[list[str]]:
 def _foot(found: Explanation) -> Iterator[str]:
     yield ""
     shown = [e for e in found.evidence if e.index != found.decision.index]
+    yield from _part("Note", *smaller_medians(found.decision))
     lines = [f"{_some(names)}: {reason}" for reason, names in found.reasons(shown).items()]
     yield from _part("Out", *lines)
     untried = [f"{_some(names)}: {reason}" for reason, names in found.reasons(found.skipped).items()]
@@ -149,9 +197,6 @@ def _foot(found: Explanation) -> Iterator[str]:
 
 def _some(names: list[str]) -> str:
     """The first names of a long list, and how many more there are."""
-    shown = ", ".join(_short(name) for name in names[:_MOST_NAMES])
+    shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
-
-def _short(name: str) -> str:
-    return name.removeprefix("matmul_")

@@ -13,7 +13,6 @@ from .render import STARTING, format_seconds, status_line
 
 if TYPE_CHECKING:
     from rooftune.kernel_run import SizeRun
-    from rooftune.tuning.decision import Decision
 
 SpecArgument = Annotated[
     str,
@@ -66,7 +65,8 @@ def kernel(
         client = session.client(common.device)
         tuning.say_device(common, status, client)
         done = tuning.shown_as_done(common, status, lambda run: _lines(run, verbose))
-        report = tune_kernel(session, client, described, sizes, repeat=repeat, done=done)
+        begin = tuning.named_in(status, len(sizes or described.problem_sizes))
+        report = tune_kernel(session, client, described, sizes, repeat=repeat, begin=begin, done=done)
         session.close(f"kernel {spec}")
     tuning.finish(common, "kernel", report, {run.label: run.cost for run in report.sizes})
 
@@ -85,21 +85,10 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
     for evidence in others[: SHOWN - 1]:
         dropped = "  (dropped)" if evidence.outcome == "dropped" else ""
         yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}{dropped}"
-    yield from _smaller_medians(decision)
+    yield from (f"    {remark}" for remark in tuning.smaller_medians(decision))
     failed = [evidence for evidence in decision.evidence if evidence.outcome == "error"]
     for evidence in failed[:SHOWN]:
         yield f"    {'failed':>10}  {evidence.name}: {evidence.reason.partition(chr(10))[0]}"
     if len(failed) > SHOWN:
         yield f"    {'failed':>10}  and {len(failed) - SHOWN} more"
     yield from tuning.spent_lines(run.cost)
-
-
-def _smaller_medians(decision: Decision) -> Iterator[str]:
-    """Why a configuration with a smaller median than the winner's is not the winner."""
-    least_s = decision.median_s
-    smaller = [e.name for e in decision.ranking if e.median_s and least_s and e.median_s < least_s]
-    tie = decision.tie_break
-    if tie is not None and tie.winner == decision.name and tie.loser in smaller:
-        yield f"    {tie.loser} has the smaller median, but not pair by pair: within noise"
-    elif smaller:
-        yield "    a smaller median than the winner's is of fewer samples, or within noise"

@@ -72,7 +72,7 @@ COMMON_OPTIONS: dict[str, Any] = {
         bool,
         typer.Option(
             "--json",
-            help="Print one JSON object and nothing else on stdout (`tune decisions`: one object a line).",
+            help="Print JSON, and nothing else, on stdout.",
         ),
     ],
 }

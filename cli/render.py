@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -56,7 +56,8 @@ def columns(stream: TextIO) -> int:
 def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
-    return Console(file=stream, width=columns(stream), highlight=False, soft_wrap=False)
+    plain = bool(os.environ.get("NO_COLOR"))  # set and not empty, as no-color.org has it
+    return Console(file=stream, width=columns(stream), highlight=False, soft_wrap=False, no_color=plain)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -104,6 +105,31 @@ def print_table(
     for row in rows:
         table.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
     _console(sys.stdout).print(table)
+
+
+def named_rows(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+) -> Iterator[str]:
+    """Lines of a table of names and figures, for stdout; the columns named in `right` are aligned right.
+
+    A name, the first of a row, that is too long for the width has a line of its own: cut, names of many
+    parts look alike.
+    """
+    table = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    room = columns(sys.stdout) - sum(width + 1 for width in widths[1:])
+    fitting = [len(row[0]) for row in table if len(row[0]) <= room]
+    widths[0] = max(fitting, default=0)
+
+    def laid_out(row: Sequence[str]) -> str:
+        cells = zip(row, widths, headings, strict=True)
+        return " ".join(f"{cell:>{w}}" if h in right else f"{cell:{w}}" for cell, w, h in cells).rstrip()
+
+    for name, *figures in table:
+        if len(name) > widths[0]:
+            yield name
+            name = ""
+        yield laid_out([name, *figures])
 
 
 def say(message: str) -> None:
@@ -206,43 +232,81 @@ def format_bound(bound: Bound) -> str:
 class StatusLine:
     """One line on stderr that says what is going on, gone when done.
 
-    It is drawn only when something begins or ends: drawing during a measurement would change what is
-    measured. Only while others are waited for, a timer counts the seconds.
+    While something is measured it is drawn only when that begins or ends: more would change what is
+    measured. Else, and while others are waited for, seconds are counted in it. Where stderr is no terminal
+    only who is waited for is said, once.
     """
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
         self._text = ""
+        self._counting = Event()
+        self._since_s = 0.0
+        self._awaited: set[str] = set()
+        self._drawing = Lock()
         self._began_s: dict[str, float] = {}
+        self.subject = ""
+        """What the progress is of, where there are several: it begins the line."""
 
-    def progress(self, phase: str, done: int, total: int) -> None:
-        """So much of a phase is done; says the time left once a second of it has passed."""
+    def progress(self, phase: str, done: int, total: int, *, counting: bool = False) -> None:
+        """So much of a phase is done; says the time left once a second of it has passed.
+
+        `counting`: nothing is measured in it, so that its seconds may be counted.
+        """
         if done == 0 or phase not in self._began_s:
             self._began_s[phase] = monotonic()
         count = f" {done}/{total}" if total > 1 else ""
-        self.show(f"{phase}{count}{_time_left(monotonic() - self._began_s[phase], done, total)}")
+        left = _time_left(monotonic() - self._began_s[phase], done, total)
+        self.show(f"{self.subject}{phase}{count}{left}", counting=counting)
 
     def probing(self, what: str, left_s: float) -> None:
         """A probe is about to be measured; says the time left until all probes that are due are done."""
-        self.show(f"probing {what}, about {max(1, round(left_s))} s left")
+        self.show(f"{self.subject}probing {what}, about {max(1, round(left_s))} s left")
 
-    def show(self, text: str) -> None:
-        """Replace the line."""
-        self._text = text
-        self._draw(text)
+    def show(self, text: str, *, counting: bool = False) -> None:
+        """Replace the line; with `counting` its seconds are counted from the second one on."""
+        with self._drawing:
+            if counting and not (self._counting.is_set() and text == self._text):
+                self._since_s = monotonic()
+            self._text = text
+            self._draw(text)
+        if counting and self._live:
+            self._counting.set()
+        else:
+            self._counting.clear()
 
     def clear(self) -> None:
         """Remove the line."""
         self.show("")
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Says inside, from the first second on, that `what` is waited for and how long already."""
+    def counted(self) -> Iterator[None]:
+        """Seconds are counted inside."""
         if not self._live:
             yield
             return
         over = Event()
-        timer = Thread(target=self._count, args=(what, over), daemon=True)
+        timer = Thread(target=self._count, args=(over,), daemon=True)
+        timer.start()
+        try:
+            yield
+        finally:
+            over.set()
+            self._counting.set()  # wakes it up
+            timer.join()
+
+    def _count(self, over: Event) -> None:
+        while self._counting.wait() and not over.wait(1.0):
+            with self._drawing:
+                seconds = int(monotonic() - self._since_s)
+                if self._counting.is_set() and not self._awaited and seconds > 1:
+                    self._draw(f"{self._text}, {seconds} s")
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Says inside, from the first second on, that `what` is waited for and how long already."""
+        over = Event()
+        timer = Thread(target=self._wait if self._live else self._tell, args=(what, over), daemon=True)
         timer.start()
         try:
             yield
@@ -250,13 +314,22 @@ class StatusLine:
             over.set()
             timer.join()
 
-    def _count(self, what: str, over: Event) -> None:
+    def _wait(self, what: str, over: Event) -> None:
         seconds = 0
         while not over.wait(1.0):
             seconds += 1
-            self._draw(f"waiting for {what}, {seconds} s")
+            with self._drawing:
+                self._awaited.add(what)
+                self._draw(f"waiting for {what}, {seconds} s")
         if seconds:
-            self._draw(self._text)
+            with self._drawing:
+                self._awaited.discard(what)
+                self._draw(self._text)
+
+    def _tell(self, what: str, over: Event) -> None:
+        if not over.wait(1.0) and what not in self._awaited:
+            self._awaited.add(what)
+            say(f"waiting for {what}")
 
     def _draw(self, text: str) -> None:
         if self._live:
@@ -290,16 +363,13 @@ def spent(timings: Timings) -> str:
 
 @contextmanager
 def status_line(first: str = "") -> Iterator[StatusLine]:
-    """A status line that says `first`, then what it is told, and who is waited for.
-
-    Silent when stderr is no terminal.
-    """
+    """A status line that says `first`, then what it is told, and who is waited for."""
     line = StatusLine(live=sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
-    line.show(first)
+    line.show(first, counting=bool(first))
     from rooftune.waiting import listening
 
     try:
-        with listening(line.waiting):
+        with line.counted(), listening(line.waiting):
             yield line
     finally:
         line.clear()

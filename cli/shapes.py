@@ -69,6 +69,7 @@ def shapes(
             batch=batch,
             repeat=repeat,
             precision=precision,
+            begin=tuning.named_in(status, len(parsed)),
             done=tuning.shown_as_done(common, status, lambda run: _lines(run, verbose)),
         )
         session.close(f"shapes {' '.join(shapes)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,8 +48,11 @@ _DOING = {
     "prove": "proving",
     "compile": "compiling",
     "measure": "measuring",
+    "compare": "comparing the best",
     "call": "calling",
 }
+_UNMEASURED = ("operands", "prove", "compile")
+"""Phases in which nothing is measured."""
 
 
 def check_cold_or_warm(cold: bool, warm: bool) -> None:
@@ -88,7 +92,9 @@ def open_session(
         forbidden_by="--warm",
         json_stdout=common.json,
         warn=status.above(warn),
-        progress=lambda phase, done, total: status.progress(_DOING[phase], done, total),
+        progress=lambda phase, done, total: status.progress(
+            _DOING[phase], done, total, counting=phase in _UNMEASURED
+        ),
         probing=status.probing,
         store=store,
         workers=workers,
@@ -98,6 +104,17 @@ def open_session(
 def say_device(common: Common, status: StatusLine, client: Client) -> None:
     if not common.json:
         status.above(say)(f"device: {client.device_name} ({client.profile.platform})")
+
+
+def named_in(status: StatusLine, total: int) -> Callable[[str], None]:
+    """Called with the label of each of `total` problems as it begins: several are told apart in progress."""
+    numbers = count(1)
+
+    def begin(label: str) -> None:
+        number = next(numbers)
+        status.subject = f"{label} ({number} of {total}): " if total > 1 else ""
+
+    return begin
 
 
 def shown_as_done(
@@ -134,6 +151,17 @@ def winner_text(cost: Cost, decision: Decision) -> str:
     limit = f", limit {format_seconds(decision.limit_s)}" if decision.limit_s is not None else ""
     stopped = ", stopped early" if decision.short_circuit else ""
     return f"{decision.name} ({cost.source}): {format_seconds(decision.median_s)}{share}{limit}{stopped}"
+
+
+def smaller_medians(decision: Decision) -> Iterator[str]:
+    """Why a candidate with a smaller median than the winner's is not the winner, if there is one."""
+    least_s, tie = decision.median_s, decision.tie_break
+    smaller = [e.name for e in decision.ranking if e.median_s and least_s and e.median_s < least_s]
+    others = [name for name in smaller if tie is None or tie.winner != decision.name or tie.loser != name]
+    if tie is not None and len(others) < len(smaller):
+        yield f"{tie.loser} has the smaller median, but not pair by pair: within noise"
+    if others:
+        yield "a smaller median than the winner's is of fewer samples, or within noise"
 
 
 def spent_lines(cost: Cost) -> Iterator[str]:

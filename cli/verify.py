@@ -69,7 +69,11 @@ def verify(
     else:
         print_folded(_summary(report))
         if not report.decisions:
-            say(f"no decision for a matrix product is stored here for this device at level {report.level}")
+            current = " of today's candidates" if report.outdated else ""
+            what = f"no decision for a matrix product{current}"
+            say(f"{what} is stored here for this device at level {report.level}")
+        if report.outdated:
+            say(_outdated(report.outdated))
         if report.others:
             say(_not_verified(report.others))
     if not report.good:
@@ -118,6 +122,15 @@ def _summary(report: VerifyReport) -> Iterator[str]:
         f"{missing} shape{'s' if missing > 1 else ''} without a decision" if missing else "",
     ]
     yield "; ".join(filter(None, parts))
+
+
+def _outdated(count: int) -> str:
+    what, was, they = ("decision", "was", "it") if count == 1 else ("decisions", "were", "they")
+    return (
+        f"{count} {what} for matrix products {was} made for another list of candidates than today's, so "
+        f"{they} {was} left out: the next call with such a shape tunes it anew. `tune cache ls` marks such "
+        "with *, `tune cache rm ID` removes one"
+    )
 
 
 def _not_verified(others: dict[str, int]) -> str:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .decided import stored_decisions
-from .errors import WorkError
+from .device.client import Client
+from .errors import UsageError, WorkError
+from .kernel_run import parse_size, size_text
 from .matmul.candidates import CANDIDATES
 from .matmul.key import MatmulAutotuneKey
 from .matmul.planned import PlanView, view_plan
-from .matmul.problem import Elem, Problem, Shape
-from .session import Session
+from .matmul.problem import SHAPE_HINT, Elem, Problem, Shape
+from .session import TUNER, Session
+from .spec.kernel import digest_of, name_of
+from .spec.launch import key_of
+from .spec.registry import find_spec, is_path
+from .spec.spec import KERNEL, KernelSpec, load_spec
+from .store import browse
 from .tuning.decision import Decision, Evidence
 from .tuning.events import Event
+from .tuning.level import Level
 from .tuning.ties import TieBreak
+from .tuning.tunable import key_text
 
 LOW_SHARE = 0.5
 """A winner below this share of the roofline makes one wonder."""
@@ -28,17 +37,27 @@ UNSURE = 0.9
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a shape's decision is what it is."""
+    """Why a decision is what it is.
 
-    shape: Shape
-    problem: Problem
-    key: MatmulAutotuneKey
-    plan: PlanView
+    `subject` is the shape or the problem size as typed, `title` what is shown of it, `key` the key in a few
+    words and `key_reasons` what the bucketing did. `plan` is None for tuners but that of matrix products,
+    which have none to show; `current` has the digest of each of today's candidates, where those are known.
+    """
+
+    subject: str
+    title: str
+    key: str
+    key_reasons: tuple[str, ...]
     decision: Decision
+    plan: PlanView | None = None
+    current: Mapping[str, str] | None = None
+    called: str = "candidate"
 
     @property
     def rounds_played(self) -> int:
         """How many rounds of the plan were reached."""
+        if self.plan is None:
+            return 0
         tried = {e.index for e in self.decision.evidence if e.outcome != "skipped"}
         reached = [
             number
@@ -81,7 +100,12 @@ class Explanation:
         decision, winner = self.decision, self.decision.winner
         if decision.bad:
             yield f"this decision is not used any more: {decision.bad}"
-        if winner.digest != CANDIDATES[winner.index].digest:
+        if self.current is not None and set(self.current) != {e.name for e in decision.evidence}:
+            yield (
+                f"this was made for another list of {self.called}s than today's: "
+                "the next call tunes the key anew"
+            )
+        elif self.current is not None and winner.digest != self.current[winner.name]:
             yield f"{winner.name} has changed since: the next call tunes the key anew"
         if decision.origin == "imported":
             yield "this was measured elsewhere and imported; only its winner's correctness was looked at here"
@@ -93,8 +117,8 @@ class Explanation:
         share, spread = decision.roofline, self.spread_of(winner)
         if share is not None and share < LOW_SHARE:
             yield (
-                f"the winner reaches only {share:.0%} of the roofline: no candidate suits this problem here, "
-                "or the machine was busier than when its peaks were probed"
+                f"the winner reaches only {share:.0%} of the roofline: no {self.called} suits this problem "
+                "here, or the machine was busier than when its peaks were probed"
             )
         if spread is not None and spread > WIDE_SPREAD:
             yield (
@@ -104,31 +128,12 @@ class Explanation:
         if decision.confidence is not None and decision.confidence < UNSURE:
             yield "the two best are too close to tell apart: another run may choose the other, at no loss"
 
-    def key_reasons(self) -> Iterator[str]:
-        """What the bucketing did to this problem."""
-        d = self.key.definition
-        level = self.decision.level
-        for name, real, anchored in (
-            ("m", self.problem.m, d.m),
-            ("n", self.problem.n, d.n),
-            ("k", self.problem.k, d.k),
-        ):
-            if real != anchored:
-                yield f"{name} {real} falls in the bucket {anchored} of level {level}"
-        for side, operand, factor in (
-            ("lhs", self.problem.lhs, d.lhs_stride_factor),
-            ("rhs", self.problem.rhs, d.rhs_stride_factor),
-        ):
-            row_bytes = max(operand.row_stride, operand.col_stride) * operand.elem.size_bytes
-            yield f"{side} rows are {row_bytes} bytes apart: divisible by 2^{factor}"
-        yield f"kind {self.key.analysis.kind.value}, scale {self.key.analysis.scale_global.value}"
-
     def verdict(self) -> str:
         """Why the winner won, in a sentence."""
         decision = self.decision
         rivals = [e for e in decision.ranking if e.index != decision.index]
         if not decision.measured:
-            return f"{decision.name} is the only candidate; nothing was measured"
+            return f"{decision.name} is the only {self.called}; nothing was measured"
         if decision.short_circuit and decision.tie_break is not None:
             return f"one was inside the limit, so measuring stopped; {_pairs_told(decision.tie_break)}"
         if decision.short_circuit:
@@ -143,15 +148,16 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         decision = self.decision
         return {
-            "shape": self.shape.text,
+            "tuner": decision.tuner,
+            "shape": self.subject,
             "device": decision.device,
             "environment": decision.environment,
             "level": decision.level,
             "at": decision.at,
             "origin": decision.origin,
-            "key": self.key.to_json(),
-            "key_reasons": list(self.key_reasons()),
-            "rounds": self.plan.to_json()["rounds"],
+            "key": decision.key,
+            "key_reasons": list(self.key_reasons),
+            "rounds": self.plan.to_json()["rounds"] if self.plan is not None else [],
             "rounds_played": self.rounds_played,
             "bounds": decision.bounds.to_json() if decision.bounds else None,
             "limit_s": decision.limit_s,
@@ -226,9 +232,132 @@ def explain(
     problem = session.problem(shape, elem, batch, precision)
     found = list(stored_decisions(session, [problem], client))
     if not found:
-        raise WorkError(
-            f"no decision is stored for {shape.text} on {client.device_name} at level {session.level}",
-            hint=f"Tune it first: tune shapes {shape.text}",
-        )
+        raise _none_stored(session, client, shape.text, f"tune shapes {shape.text}")
     plan = view_plan(shape.text, problem, client.profile, level=session.level)
-    return Explanation(shape, problem, plan.key, plan, found[0])
+    return explained_product(shape, problem, plan, found[0])
+
+
+def explained_product(shape: Shape, problem: Problem, plan: PlanView, decision: Decision) -> Explanation:
+    """The explanation of a matrix product's decision."""
+    reasons = tuple(_product_key_reasons(problem, plan.key, decision.level))
+    current = {candidate.name: candidate.digest for candidate in CANDIDATES}
+    title = f"{shape.label} {problem.elem}"
+    return Explanation(shape.text, title, plan.key.short(), reasons, decision, plan, current)
+
+
+def explain_own(
+    session: Session, what: str, which: str | None = None, device: str | int | None = None
+) -> Explanation:
+    """The explanation of a decision of another tuner, such as that of a specified kernel.
+
+    `what` is a specification's path, or a tuner's name as `tune cache ls` shows it. `which` is a problem
+    size, or the id of a decision or its beginning; needed where there are several decisions. Raises
+    UsageError, SpecError, and WorkError where nothing is stored.
+    """
+    spec = load_spec(what) if is_path(what) else None
+    stored = [item for item in browse.stored_decisions(session.store.database) if item.tuner != TUNER]
+    tuner = spec.tuner if spec is not None else browse.find_tuner(stored, what)
+    if tuner is None:
+        names = ", ".join(dict.fromkeys(browse.short_tuner(item.tuner) for item in stored)) or "none yet"
+        raise UsageError(
+            f"'{what}' is neither a shape nor a tuner with decisions here; those are: {names}",
+            hint=f"{SHAPE_HINT} An own kernel is named by its SPEC.toml, or as `tune cache ls` does.",
+        )
+    client = session.client(device)
+    here = [i for i in stored if i.tuner == tuner and _is_from(i, client.device_id, str(session.level))]
+    if which is None and spec is not None and len(spec.problem_sizes) == 1:
+        which = size_text(spec.problem_sizes[0])
+    item = _chosen(here, which, session.level)
+    name = browse.short_tuner(tuner)
+    if item is None:
+        option = f" --size {which}" if which is not None and _size(which) else ""
+        again = f"tune kernel {what}{option}" if tuner.startswith(KERNEL) else f"use the tuner {name}"
+        raise _none_stored(session, client, f"{name} {which}" if which else name, again)
+    spec = spec or (find_spec(session.store, name) if tuner.startswith(KERNEL) else None)
+    return _explained_own(item, name, which, session.level, spec)
+
+
+def _is_from(item: browse.StoredDecision, device_id: str, level: str) -> bool:
+    return item.device_id == device_id and item.level == level and item.decision is not None
+
+
+def _size(text: str | None) -> tuple[int, ...] | None:
+    try:
+        return parse_size(text) if text is not None else None
+    except UsageError:
+        return None
+
+
+def _chosen(
+    stored: Sequence[browse.StoredDecision], which: str | None, level: Level
+) -> browse.StoredDecision | None:
+    """The newest decision for a problem size, of an id, or the only one; None for none."""
+    newest = {key_text(item.key): item for item in stored}
+    size = _size(which)
+    if which is None:
+        if len(newest) > 1:
+            raise UsageError(
+                f"there are {len(newest)} decisions of this tuner: {_listed(newest.values())}",
+                hint="Say which: give its problem size, or its id.",
+            )
+        return next(iter(newest.values()), None)
+    if size is not None and key_text(key_of(size, level)) in newest:
+        return newest[key_text(key_of(size, level))]
+    of_id = [item for item in stored if item.id.startswith(which.lower())]
+    if size is None and len(of_id) != 1:
+        raise UsageError(
+            f"'{which}' is neither a problem size nor the id of one decision of this tuner; "
+            f"there are: {_listed(newest.values()) or 'none'}",
+            hint="One to three numbers, 4096 or 1024x1024; or an id from `tune cache ls`.",
+        )
+    return of_id[0] if len(of_id) == 1 else None
+
+
+_MOST_LISTED = 8
+
+
+def _listed(stored: Iterable[browse.StoredDecision]) -> str:
+    """Keys with the ids of their decisions."""
+    texts = [f"{browse.own_key_text(item.key)} ({item.id[: browse.SHORT_ID]})" for item in stored]
+    more = [f"and {len(texts) - _MOST_LISTED} more"] if len(texts) > _MOST_LISTED else []
+    return ", ".join([*texts[:_MOST_LISTED], *more])
+
+
+def _explained_own(
+    item: browse.StoredDecision, name: str, which: str | None, level: Level, spec: KernelSpec | None
+) -> Explanation:
+    decision, key = item.decision, browse.own_key_text(item.key)
+    assert decision is not None
+    size = _size(which)
+    reasons = []
+    if size is not None and key_of(size, level) == item.key:
+        for axis, real, bucket in zip("xyz", size, item.key["problem_size"], strict=False):
+            if real != bucket:
+                reasons.append(f"{axis} {real} falls in the bucket {bucket} of level {decision.level}")
+    subject = size_text(size) if size is not None else key
+    key = f"problem size {key}" if spec is not None else key
+    current = {c: digest_of(spec, c) for c in map(name_of, spec.configurations())} if spec else None
+    called = "configuration" if spec is not None else "candidate"
+    return Explanation(subject, f"{name} {subject}", key, tuple(reasons), decision, None, current, called)
+
+
+def _none_stored(session: Session, client: Client, what: str, how: str) -> WorkError:
+    return WorkError(
+        f"no decision is stored for {what} on {client.device_name} at level {session.level}",
+        hint=f"Tune it first: {how}",
+    )
+
+
+def _product_key_reasons(problem: Problem, key: MatmulAutotuneKey, level: str) -> Iterator[str]:
+    """What the bucketing did to a product."""
+    d = key.definition
+    for name, real, anchored in (("m", problem.m, d.m), ("n", problem.n, d.n), ("k", problem.k, d.k)):
+        if real != anchored:
+            yield f"{name} {real} falls in the bucket {anchored} of level {level}"
+    for side, operand, factor in (
+        ("lhs", problem.lhs, d.lhs_stride_factor),
+        ("rhs", problem.rhs, d.rhs_stride_factor),
+    ):
+        row_bytes = max(operand.row_stride, operand.col_stride) * operand.elem.size_bytes
+        yield f"{side} rows are {row_bytes} bytes apart: divisible by 2^{factor}"
+    yield f"kind {key.analysis.kind.value}, scale {key.analysis.scale_global.value}"

@@ -28,7 +28,7 @@ class SizeRun:
     @property
     def label(self) -> str:
         """Extents joined by x."""
-        return "x".join(map(str, self.size))
+        return size_text(self.size)
 
     @property
     def measured(self) -> int:
@@ -73,6 +73,11 @@ class KernelReport:
         }
 
 
+def size_text(size: Sequence[int]) -> str:
+    """A problem size as it is typed: extents joined by x."""
+    return "x".join(map(str, size))
+
+
 def parse_size(text: str) -> tuple[int, ...]:
     """A problem size as typed: 4096 or 1024x1024. Raises UsageError."""
     parts = text.lower().split("x")
@@ -90,10 +95,12 @@ def tune_kernel(
     sizes: Sequence[tuple[int, ...]] = (),
     *,
     repeat: int = 20,
+    begin: Callable[[str], object] = lambda label: None,
     done: Callable[[SizeRun], object] = lambda run: None,
 ) -> KernelReport:
-    """Tunes the specification's sizes (or those given) in order on made-up data; `done` is called after each.
+    """Tunes the specification's sizes (or those given) in order on made-up data.
 
+    `begin` is called with the label of each, `done` after it.
     The specification is kept in the environment under its name. A size that no configuration can
     compute, or that is cold where measuring is not allowed, has its `error` set.
     """
@@ -101,6 +108,7 @@ def tune_kernel(
     remember(session.store, spec)
     runs = []
     for size in sizes or spec.problem_sizes:
+        begin(size_text(size))
         runs.append(_run(session, kernel, size, repeat))
         done(runs[-1])
     environment, level = session.config.environment.name, str(session.level)

@@ -82,9 +82,10 @@ def tune_shapes(
     batch: int = 1,
     repeat: int = REPEAT,
     precision: str | None = None,
+    begin: Callable[[str], object] = lambda label: None,
     done: Callable[[ShapeRun], object] = lambda run: None,
 ) -> ShapesReport:
-    """Tunes the shapes in order on random operands; `done` is called after each.
+    """Tunes the shapes in order on random operands; `begin` is called with each one's label, `done` after it.
 
     A shape that no candidate can compute, or that is cold where measuring is not allowed, has its
     `error` set and does not stop the others. Raises UsageError for a wrong batch or repeat.
@@ -95,6 +96,7 @@ def tune_shapes(
     runs = []
     for shape in shapes:
         problem = session.problem(shape, elem, batch, precision)
+        begin(shape.label)
         runs.append(_run(session, client, shape, problem, repeat))
         done(runs[-1])
     environment = session.config.environment.name

@@ -80,13 +80,17 @@ class Verified:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """All decisions looked at; `others`: how many of each other tuner's were passed over."""
+    """All decisions looked at; `others`: how many of each other tuner's were passed over.
+
+    `outdated`: how many for matrix products were, since they are of another list of candidates than today's.
+    """
 
     device: str
     environment: str
     level: str
     decisions: tuple[Verified, ...] = field(default_factory=tuple)
     others: dict[str, int] = field(default_factory=dict)
+    outdated: int = 0
 
     @property
     def good(self) -> bool:
@@ -100,6 +104,7 @@ class VerifyReport:
             "good": self.good,
             "decisions": [verified.to_json() for verified in self.decisions],
             "not_verified": [{"tuner": tuner, "count": count} for tuner, count in self.others.items()],
+            "outdated": self.outdated,
         }
 
 
@@ -134,9 +139,9 @@ def verify(
             done(found[-1])
     finally:
         prover.close()
-    others = {} if shapes else _others(session, client)
-    environment = session.config.environment.name
-    return VerifyReport(client.device_name, environment, str(session.level), tuple(found), others)
+    others, outdated = ({}, 0) if shapes else _passed_over(session, client)
+    environment, level = session.config.environment.name, str(session.level)
+    return VerifyReport(client.device_name, environment, level, tuple(found), others, outdated)
 
 
 Subject = tuple[str, MatmulAutotuneKey, Decision | None, Problem | None]
@@ -153,11 +158,8 @@ def _of_shapes(
 
 def _all(session: Session, client: Client) -> Iterator[Subject]:
     checksum = session.tunables(client).checksum
-    for data in session.store.decisions.all():
-        decision = read_decision(data)
-        if decision is None or decision.tuner != TUNER or decision.checksum != checksum:
-            continue
-        if decision.device_id != client.device_id or decision.level != str(session.level):
+    for decision in _here(session, client):
+        if decision.tuner != TUNER or decision.checksum != checksum:
             continue
         key = MatmulAutotuneKey.from_json(decision.key)
         problem = example_of(key, session.level)
@@ -165,11 +167,20 @@ def _all(session: Session, client: Client) -> Iterator[Subject]:
         yield label, key, decision, problem
 
 
-def _others(session: Session, client: Client) -> dict[str, int]:
-    """How many decisions of this device and level each tuner but that of matrix products has."""
-    found = filter(None, map(read_decision, session.store.decisions.all()))
-    here = [d for d in found if d.device_id == client.device_id and d.level == str(session.level)]
-    return dict(sorted(Counter(d.tuner for d in here if d.tuner != TUNER).items()))
+def _here(session: Session, client: Client) -> Iterator[Decision]:
+    """All decisions of this device and level, whatever tuner made them."""
+    for decision in filter(None, map(read_decision, session.store.decisions.all())):
+        if decision.device_id == client.device_id and decision.level == str(session.level):
+            yield decision
+
+
+def _passed_over(session: Session, client: Client) -> tuple[dict[str, int], int]:
+    """How many decisions other tuners than that of matrix products have here, and how many are outdated."""
+    checksum = session.tunables(client).checksum
+    here = list(_here(session, client))
+    others = Counter(decision.tuner for decision in here if decision.tuner != TUNER)
+    outdated = sum(decision.tuner == TUNER and decision.checksum != checksum for decision in here)
+    return dict(sorted(others.items())), outdated
 
 
 def _label(problem: Problem) -> str:

@@ -15,6 +15,7 @@ DEVICE = "another process that measures on this device"
 THREAD = "another call of this process that measures on this device"
 KEY = "another process that tunes the same key"
 STORE = "another process that opens the same environment"
+WRITER = "another process that writes to the same environment"
 
 Listener = Callable[[str], AbstractContextManager[object]]
 

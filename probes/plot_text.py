@@ -41,7 +41,7 @@ def point_text(point: Point) -> str:
     share = share_text(point, "of its roofline")
     name = f"{point.label} {point.dtype}".strip()
     rated = f"{name}: {rate(point.ops_per_s, 'FLOP/s')}"
-    return ", ".join([rated, *([share] if share else []), point.winner.removeprefix("matmul_")])
+    return ", ".join([rated, *([share] if share else []), point.winner])
 
 
 def share_text(point: Point, of: str = "") -> str:

@@ -180,6 +180,10 @@ class Problem:
         return BatchWalk((e0, e1), (l0, l1), (r0, r1), (o0, o1))
 
 
+SHAPE_HINT = (
+    "Give N for a square or MxNxK, then t (lhs) and/or T (rhs) for a transposed view: "
+    "1024, 64x4096x1024, 1024T."
+)
 _SHAPE = re.compile(r"([0-9]+)(?:x([0-9]+)x([0-9]+))?(t?)(T?)")
 MOST_DIGITS = 18
 
@@ -195,14 +199,18 @@ class Shape:
     lhs_transposed: bool = False
     rhs_transposed: bool = False
 
+    @staticmethod
+    def fits(text: str) -> bool:
+        """Whether a text is written as shapes are."""
+        return _SHAPE.fullmatch(text.strip()) is not None
+
     @classmethod
     def parse(cls, text: str) -> Shape:
         match = _SHAPE.fullmatch(text.strip())
         if not match:
             raise UsageError(
                 f"'{_shortened(text)}' is not a shape",
-                hint="Give N for a square or MxNxK, then t (lhs) and/or T (rhs) for a transposed view: "
-                "1024, 64x4096x1024, 1024T.",
+                hint=SHAPE_HINT,
             )
         m, n, k, lhs, rhs = match.groups()
         extents = [digits.lstrip("0") or "0" for digits in (m, n or m, k or m)]

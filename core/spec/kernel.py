@@ -108,20 +108,10 @@ class TunedKernel:
         return tunables
 
     def _tunable(self, configuration: Configuration, name: str) -> Tunable:
-        kernel = self.spec.kernel
         return Tunable(
             name,
             partial(self._run, configuration),
-            digest=separated_hash(
-                name,
-                kernel.name,
-                kernel.source,
-                *kernel.options,
-                repr(self.spec.grid_div),
-                repr(self.spec.block_size_names),
-                repr(self.spec.arguments),  # and the reference: what it was proven with
-                repr(self.spec.reference),
-            ),
+            digest=digest_of(self.spec, name),
             prepare=partial(self._prepare, configuration),
             proof=KernelProof(self._subject, configuration),
         )
@@ -225,6 +215,21 @@ class _References:
         if not argument.is_array:
             return arg
         return np.frombuffer(self._kernel.client.download(arg, arg.size), argument.dtype)
+
+
+def digest_of(spec: KernelSpec, name: str) -> str:
+    """The digest of the configuration of this name: of all that its times and its proof rest on."""
+    kernel = spec.kernel
+    return separated_hash(
+        name,
+        kernel.name,
+        kernel.source,
+        *kernel.options,
+        repr(spec.grid_div),
+        repr(spec.block_size_names),
+        repr(spec.arguments),  # and the reference: what it was proven with
+        repr(spec.reference),
+    )
 
 
 def name_of(configuration: Mapping[str, Any]) -> str:

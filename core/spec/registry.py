@@ -16,10 +16,15 @@ def remember(store: Store, spec: KernelSpec) -> None:
     store.kernels.save(spec.name, {"text": spec.text, "sources": sources_of(spec), "path": path})
 
 
+def is_path(text: str) -> bool:
+    """Whether this names a specification's file, not a kernel."""
+    return text.endswith(".toml") or "/" in text
+
+
 def find_spec(store: Store, name: str | Path) -> KernelSpec:
     """The specification at a path, or the one kept under a name. Raises SpecError, UsageError."""
     text = str(name)
-    if isinstance(name, Path) or text.endswith(".toml") or "/" in text:
+    if isinstance(name, Path) or is_path(text):
         return load_spec(name)
     row = store.kernels.load(text)
     if row is None:

@@ -25,6 +25,9 @@ else:
 Configuration = dict[str, int | float | str]
 """One value for each tunable parameter."""
 
+KERNEL = "kernel:"
+"""What the tuner's name of a specified kernel begins with."""
+
 AXES = ("x", "y", "z")
 TYPES = (
     "int8",
@@ -113,7 +116,7 @@ class KernelSpec:
     @property
     def tuner(self) -> str:
         """What its decisions are stored under."""
-        return f"kernel:{self.name}"
+        return f"{KERNEL}{self.name}"
 
     def configurations(self) -> list[Configuration]:
         """All that no restriction rules out, in the order of the parameters' values.

@@ -217,9 +217,13 @@ def named_key(tuner: str, key: Any) -> str:
     """A key in a few words, for a list of several tuners' keys: another tuner's after its name."""
     if tuner == "matmul":
         return key_text(key)
-    name = short_tuner(tuner)
+    return f"{short_tuner(tuner)} {own_key_text(key)}"
+
+
+def own_key_text(key: Any) -> str:
+    """Another tuner's key in a few words: a problem size alone as it is typed."""
     size = key.get("problem_size") if isinstance(key, dict) else None
-    return f"{name} {'x'.join(map(str, size)) if isinstance(size, list) else key_text(key)}"
+    return "x".join(map(str, size)) if isinstance(size, list) else key_text(key)
 
 
 def short_tuner(tuner: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..folders import absolute
-from ..waiting import STORE
+from ..waiting import STORE, WRITER, waiting
 from . import locks, sql
 from .connections import connect, connect_read_only, identity_of, is_damage, lock_file, size_bytes
 from .entry import Entry, now_text
@@ -253,7 +253,8 @@ class Database:
         return None
 
     def _transaction(self, connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], T]) -> T:
-        connection.execute("BEGIN IMMEDIATE")
+        with waiting(WRITER):
+            connection.execute("BEGIN IMMEDIATE")
         try:
             if sql.user_version(connection) > self.schema:  # a newer program migrated the file meanwhile
                 raise _Newer

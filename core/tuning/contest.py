@@ -105,6 +105,11 @@ class Contest:
     tie_break: TieBreak | None = None
     memory_error: OutOfMemoryError | None = None
     ahead: Mapping[int, Verdict] | None = None
+    asked: int = 0
+    """How many candidates the search has asked for, those of its turn under way included."""
+    searched: int = 0
+    """The same of the turns that are over."""
+    comparing: bool = False
 
     # What is good enough
 
@@ -169,6 +174,7 @@ class Contest:
         measured: dict[int, float | None] = {}
         proposals = self.first_proposals
         while proposed := [i for i in proposals if i in planned]:
+            self.searched, self.asked = self.asked, self.asked + len(proposed)
             fresh = [index for index in proposed if not self.is_out(index)]
             self.compile_ahead(self.sound(fresh))
             leader = self.play([*fresh, *([leader] if leader is not None else [])], quick=True)
@@ -178,6 +184,7 @@ class Contest:
             proposals = self.search.propose(measured)
         best = sorted((s, i) for i, s in measured.items() if s is not None and not self.is_out(i))
         finalists = [index for _, index in best[:FINALISTS]]
+        self.comparing = True
         return self.play(finalists) if len(finalists) > 1 else leader
 
     @cached_property
@@ -198,9 +205,9 @@ class Contest:
     def sound(self, indexes: list[int]) -> list[int]:
         """Those whose proof has not failed. Workers take them all at once, whatever their number."""
         verdicts, passed = self.begun(indexes), []
-        for done, index in enumerate(indexes):
+        for index in indexes:
             if self.tunables[index].proof is not None:
-                self.context.progress("prove", done, len(indexes))
+                self.tell(0, len(indexes), "prove")
             with self.timed("prove_s"):
                 verdict = verdicts.get(index, Verdict(None))
             if verdict.passed is not False and not verdict.unsupported:
@@ -268,7 +275,7 @@ class Contest:
             may_drop=level is not Level.FULL,
             break_ties=not quick,
             hold=self.hold,
-            progress=lambda done, total: self.context.progress("measure", done, total),
+            progress=lambda done, total: self.tell(done, total, "measure"),
         )
         self.spend("measure_s", result.measure_s)
         self.events += [*result.events, *filter(None, [drift(result.standings)])]
@@ -320,6 +327,11 @@ class Contest:
         return sample
 
     def tell(self, done: int, total: int, phase: str) -> None:
+        """Progress. The turns of a search count together, as a part of the most that it may ask for."""
+        if self.comparing:
+            phase = "compare"
+        elif self.searches:
+            done, total = min(self.searched + done, self.asked), self.search.most
         self.context.progress(phase, done, total)
 
     def preparer(

@@ -183,7 +183,8 @@ class TuningContext:
 
     `sinks` get each new decision's record, `warn` a sentence for the user, `progress` (phase, done,
     total), with phase "probe", or "prove", "compile" and "measure" (which count candidates that have had
-    their first sample); around a tuning also "operands" and "call". None of them is called while samples
+    their first sample, in a search of the most it may ask for) and "compare" (the best of a search once
+    more); around a tuning also "operands" and "call". None of them is called while samples
     are taken. `measure=False` refuses to tune: a key without a decision then raises WorkError, which names
     `forbidden_by` as what to leave out.
     """

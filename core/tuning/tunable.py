@@ -29,6 +29,10 @@ class TuneGroup:
 class SearchStrategy(Protocol):
     """Chooses, turn by turn, which of many candidates are measured."""
 
+    @property
+    def most(self) -> int:
+        """How many it proposes at most."""
+
     def propose(self, measured: Mapping[int, float | None]) -> Sequence[int]:
         """The candidates to measure next; none: the search is over.
 

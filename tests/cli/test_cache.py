@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Path:
 def test_ls_fits_eighty_columns(
     tune: Callable[..., Any], store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rooftune.cli.cache.columns", lambda stream: 80)
+    monkeypatch.setenv("COLUMNS", "80")
     ran = tune("cache", "ls")
     assert ran.code == 0 and not ran.err
     path, *lines = ran.out.splitlines()
@@ -100,14 +100,25 @@ def test_show(tune: Callable[..., Any], store: Path) -> None:
 
 @pytest.mark.parametrize("width", [80, 1000])
 def test_names_of_many_parameters_are_whole(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rooftune.cli.cache.columns", lambda stream: width)
+    monkeypatch.setenv("COLUMNS", str(width))
     names = [f"block_size_x=128,{'parameter=1,' * 5}last={last}" for last in (1, 2)]
     ranking = [Evidence(i, name, "digest", "measured", samples=(1e-3,)) for i, name in enumerate(names)]
-    decision = SimpleNamespace(ranking=ranking, evidence=ranking, share_of=lambda evidence: 0.5)
+    decision = SimpleNamespace(
+        ranking=ranking, evidence=ranking, share_of=lambda evidence: 0.5, median_s=1e-3, tie_break=None
+    )
     lines = list(_evidence_lines(cast(Decision, decision)))
     assert all(any(name in line for line in lines) for name in names)
     assert len(lines) == (5 if width == 80 else 3)
     assert len({line.index("measured") for line in lines if "measured" in line}) == 1
+
+
+def test_a_reason_of_several_lines_keeps_them_and_other_control_characters_go(capsys):
+    reason = "it does not compile:\n<source>:3:5: error: x\n\t\x1b[31mfoo\n    ^"
+    evidence = (Evidence(0, "bad", "digest", "error", reason=reason),)
+    decision = SimpleNamespace(ranking=[], evidence=evidence, median_s=None, tie_break=None)
+    lines = list(_evidence_lines(cast(Decision, decision)))
+    log = ["<source>:3:5: error: x", "        ?[31mfoo", "    ^"]
+    assert lines[2:] == ["error: it does not compile:", *log, "  0 bad"]
 
 
 def test_rm(tune: Callable[..., Any], store: Path) -> None:

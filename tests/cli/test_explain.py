@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from rooftune.device.profile import DeviceProfile
-from rooftune.explained import Explanation
+from rooftune.explained import Explanation, explained_product
 from rooftune.matmul.candidates import CANDIDATES
 from rooftune.matmul.planned import view_plan
 from rooftune.matmul.problem import Elem, Shape
@@ -34,7 +34,7 @@ def explanation(ten=(10 * MS,) * 5, eleven=(20 * MS,) * 5, **changes) -> Explana
     shape = Shape.parse("1000")
     problem = shape.problem(Elem.F32)
     plan = view_plan("1000", problem, DeviceProfile("by hand", kind="cpu"))
-    return Explanation(shape, problem, plan.key, plan, replace(decision, **changes))
+    return explained_product(shape, problem, plan, replace(decision, **changes))
 
 
 def signs(*args, **changes) -> str:
@@ -84,3 +84,9 @@ def test_proofs_and_spreads_are_told_of_each_candidate():
     assert (found.proof_of(ten), found.proof_of(eleven)) == ("worker", "checked")
     assert found.proof_of(found.skipped[0]) == "" and found.spread_of(ten) == 0
     assert [len(names) for names in found.reasons(found.skipped).values()] == [len(CANDIDATES) - 2]
+
+
+def test_a_decision_of_another_list_of_candidates_is_a_sign():
+    found = explanation()
+    fewer = {name: digest for name, digest in found.current.items() if name != ELEVEN.name}
+    assert any("another list" in sign for sign in replace(found, current=fewer).signs())

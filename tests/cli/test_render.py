@@ -119,6 +119,32 @@ def test_the_status_line_counts_the_seconds_of_waiting_and_puts_back_what_it_sai
     assert len(text) < 80
 
 
+def test_a_pipe_is_told_once_who_is_waited_for(monkeypatch, capsys):
+    with render.status_line("opening the device"):
+        for _ in range(2):
+            with waiting(DEVICE):
+                time.sleep(1.1)
+    said = capsys.readouterr()
+    assert said.err == "waiting for another process that measures on this device\n" and said.out == ""
+
+
+def test_seconds_are_counted_while_nothing_is_measured(monkeypatch):
+    with status_on_a_terminal(monkeypatch) as status:
+        status.progress("proving", 0, 2, counting=True)
+        time.sleep(2.5)
+        status.progress("measuring", 0, 2)
+        time.sleep(2.3)
+    said = sys.stderr.getvalue().replace("\r\x1b[K", "\n").splitlines()
+    assert said == ["", "opening the device", "proving 0/2", "proving 0/2, 2 s", "measuring 0/2"]
+
+
+def test_a_name_too_long_for_the_table_has_a_line_of_its_own(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    rows = [["short", "1.000ms"], ["a_name_of_very_many_parts_" * 2, "2.000ms"]]
+    lines = list(render.named_rows(["NAME", "TIME"], rows, right=["TIME"]))
+    assert lines == ["NAME     TIME", "short 1.000ms", rows[1][0], "      2.000ms"]
+
+
 def test_short_waits_are_not_worth_a_word(monkeypatch):
     with status_on_a_terminal(monkeypatch), waiting(DEVICE):
         pass

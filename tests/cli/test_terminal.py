@@ -16,6 +16,7 @@ import time
 import pytest
 
 TUNE = [sys.executable, "-m", "rooftune.cli"]
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -58,7 +59,9 @@ def test_errors_are_coloured_on_a_terminal_unless_colour_is_not_wanted():
     assert ESCAPE.sub("", text).startswith("error: 'x' is not a shape")
     for unwanted in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         _, text = on_terminal(["keys", "x"], **unwanted)
-        assert not re.search(r"\x1b\[[0-9;]*3[0-7]", text), unwanted
+        assert not COLOUR.search(text), unwanted
+    _, text = on_terminal(["keys", "x"], NO_COLOR="")
+    assert COLOUR.search(text), "as no-color.org has it: set, and not empty"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 
+import jsonschema
 import pytest
-from rooftune.cli.verify import EXAMPLES, _lines, _summary
+from rooftune.cli.verify import EXAMPLES, _lines, _outdated, _summary
 from rooftune.config import load_config
 from rooftune.decided import stored_decisions
 from rooftune.formats import load_schema
@@ -185,6 +186,18 @@ def test_the_command_without_shapes_sums_up_and_says_what_it_leaves_out(session)
     assert "2 decisions of other tuners (kernel:scale, total) are not verified" in words.stderr
     data = json.loads(subprocess.run([*run, "--json"], capture_output=True, text=True).stdout)
     assert data["not_verified"] == [{"tuner": "kernel:scale", "count": 1}, {"tuner": "total", "count": 1}]
+
+
+def test_decisions_of_another_list_of_candidates_are_counted(session):
+    decision = stored(session)
+    place = Place(TUNER, str(session.level), session.client().device_id, "older", key_text(decision.key))
+    older = dataclasses.replace(decision, checksum="older")
+    session.store.decisions.save(place, older.to_json(), began_at_row_version=None)
+    report = look(session)
+    assert report.good and report.outdated == 1 and len(report.decisions) == 1
+    assert look(session, SHAPE).outdated == 0
+    jsonschema.validate({"schema": "rooftune/verify/1", **report.to_json()}, load_schema("verify"))
+    assert "1 decision for matrix products was made for another list of candidates" in _outdated(1)
 
 
 def test_the_summary_counts_what_was_found():

@@ -1,0 +1,59 @@
+"""`tune explain` of kernels that are not matrix products: named by file, by name, by size, by id."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+from rooftune.formats import load_schema
+
+from ..spec.test_kernel import RIGHT, SPEC
+
+
+@pytest.fixture
+def tuned(tune, tmp_path):
+    """Two sizes of the kernel `scale` tuned in the environment `own`."""
+    (tmp_path / "scale.cl").write_text(RIGHT)
+    (tmp_path / "scale.toml").write_text(SPEC)
+    ran = tune("kernel", "scale.toml", "--size", "5000", "--size", "300", "--repeat", "0", *HERE)
+    assert ran.code == 0, ran.err
+
+
+HERE = ("--environment", "own")
+
+
+def test_by_file_name_size_and_id(tuned, tune):
+    page = tune("explain", "scale.toml", *HERE)
+    assert page.code == 0, page.err
+    assert page.out.startswith("scale 5000 on ")
+    assert "x 5000 falls in the bucket 8192 of level balanced" in page.out
+    assert "4 configurations" in page.out and "Beware  - this was made" not in page.out
+    assert tune("explain", "scale", "5000", *HERE).out == page.out
+    data = tune("explain", "scale", "300", *HERE, "--json").json
+    jsonschema.Draft202012Validator(load_schema("explain")).validate(data)
+    assert data["tuner"] == "kernel:scale" and data["shape"] == "300" and data["rounds"] == []
+    listed = tune("cache", "ls", *HERE, "--json").json["entries"]
+    by_id = [tune("explain", "scale", entry["id"][:8], *HERE, "--json").json["key"] for entry in listed]
+    assert len(listed) == 2 and by_id == [entry["key"] for entry in listed]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["scale"], 2, "there are 2 decisions of this tuner: 8192 ("),
+        (["scale", "70000"], 4, "Tune it first: tune kernel scale --size 70000"),
+        (["scale", "zz"], 2, "'zz' is neither a problem size nor the id"),
+        (["scale", "300", "--dtype", "f64"], 2, "are for shapes"),
+        (["unknown"], 2, "'unknown' is neither a shape nor a tuner with decisions here; those are: scale"),
+        (["64", "64"], 2, "one argument too many"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(args, code, said, tuned, tune):
+    ran = tune("explain", *args, *HERE)
+    assert ran.code == code and said in ran.err and ran.out == ""
+
+
+def test_a_kernel_that_changed_since_is_a_sign(tuned, tune, tmp_path):
+    (tmp_path / "scale.cl").write_text(RIGHT.replace("a * x[i]", "x[i] * a"))
+    assert "has changed since: the next call tunes the key anew" in tune("explain", "scale.toml", *HERE).out
+    (tmp_path / "scale.toml").write_text(SPEC.replace("[1, 4]", "[1, 2, 4]"))
+    assert "another list of configurations than today" in tune("explain", "scale.toml", *HERE).out
