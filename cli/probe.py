@@ -145,5 +145,6 @@ def _remark(result: ProbeResult) -> str:
     if "same_as" in result.extra:
         remarks.append(f"added up in {result.extra['same_as']}, so the same")
     if result.moved is not None:
-        remarks.append(f"moved {result.moved:+.1%}")
+        more = "more" if result.moved >= 0 else "less"
+        remarks.append(f"{abs(result.moved):.1%} {more} than what was stored")
     return "; ".join(remarks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import sys
@@ -10,6 +11,11 @@ from typing import Any, NoReturn
 
 import typer
 from rooftune.errors import RooftuneError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 from .render import emit_error, say_error, tolerate_any_encoding
 
@@ -33,6 +39,7 @@ def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
     """
     args = sys.argv[1:] if argv is None else list(argv)
     open_missing_streams()
+    forgive_stderr()
     tolerate_any_encoding()
     try:
         code = _run(app, args)
@@ -47,17 +54,53 @@ def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
 
 
 def open_missing_streams() -> None:
-    """Puts the null device where a standard stream is closed (`tune keys >&-`).
+    """Puts the null device where a standard stream is closed (`tune keys >&-`), or no output can go there.
 
     Else the next file opened, perhaps a database, takes that stream's number, and whatever a driver prints
-    goes into it.
+    goes into it. A shell that starts us from a script may itself have that opened there, for reading.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if _serves(number, mode):
+            continue
+        null = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: often this one
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _serves(number: int, mode: str) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    if mode == "r" or fcntl is None:
+        return True
+    return fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+
+
+class _Forgiving(io.FileIO):
+    """Standard error as it must be for people: what can't be written there is lost and stops nothing."""
+
+    def write(self, data: Any, /) -> int:
         try:
-            os.fstat(number)
+            return super().write(data) or 0
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+            return len(data)
+
+
+def forgive_stderr() -> None:
+    """A full disk or a reader that is gone at standard error changes no exit code."""
+    old = sys.stderr
+    if old is None or old is not sys.__stderr__:
+        return
+    try:
+        raw = _Forgiving(old.fileno(), "w", closefd=False)
+    except (OSError, ValueError):
+        return
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=old.encoding, errors=old.errors, line_buffering=True
+    )
 
 
 def _run(app: typer.Typer, args: list[str]) -> int:
@@ -80,7 +123,9 @@ def _run(app: typer.Typer, args: list[str]) -> int:
     except OSError as error:
         if error.errno not in ENVIRONMENTAL:
             return _defect(args, error)
-        return _fail(args, WORK, "system", *_refused(error, _innermost_frame(error)))
+        full = not error.filename and _stdout_is_full()
+        where = "standard output" if full else _innermost_frame(error)
+        return _fail(args, WORK, "system", *_refused(error, where))
     except Exception as error:
         if hasattr(error, "format_message"):  # the parser's own errors, whichever click typer brings
             return _bad_usage(args, error)
@@ -89,6 +134,14 @@ def _run(app: typer.Typer, args: list[str]) -> int:
     if code == INTERRUPTED:
         return _fail(args, code, "interrupted", "interrupted", "")
     return code
+
+
+def _stdout_is_full() -> bool:
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except (OSError, ValueError):
+        return True
+    return False
 
 
 def _refused(error: OSError, where: str) -> tuple[str, str]:

@@ -118,7 +118,7 @@ def _summary(report: VerifyReport) -> Iterator[str]:
     parts = [
         f"{len(found)} decision{'s' if len(found) > 1 else ''}: {said}",
         f"{beaten} no longer the fastest" if beaten else "",
-        f"{drifted} than when tuned, by more than {DRIFTED_PERCENT:.0f} %" if drifted else "",
+        f"{drifted} than when tuned, by more than {DRIFTED_PERCENT:.0f}%" if drifted else "",
         f"{missing} shape{'s' if missing > 1 else ''} without a decision" if missing else "",
     ]
     yield "; ".join(filter(None, parts))
@@ -143,4 +143,4 @@ def _not_verified(others: dict[str, int]) -> str:
 
 
 def _drift(percent: float) -> str:
-    return f"{abs(percent):.1f} % {'slower' if percent > 0 else 'faster'} than when it was tuned"
+    return f"{abs(percent):.1f}% {'slower' if percent > 0 else 'faster'} than when it was tuned"

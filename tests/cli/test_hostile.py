@@ -53,6 +53,21 @@ def test_a_closed_standard_stream_is_no_defect(command, redirect):
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("redirect", ["2>&-", "2< /dev/null", "2> /dev/full", "2> >(true)"])
+@pytest.mark.parametrize(("command", "code"), [("plan 64", 0), ("explain nosuch", 2), ("nosuch", 2)])
+def test_errors_that_nobody_can_read_change_no_exit_code(command, code, redirect):
+    assert in_shell(command, redirect).returncode == code
+
+
+def test_a_shell_script_that_starts_us_with_a_closed_stream_is_no_defect(tmp_path):
+    script = tmp_path / "started"
+    script.write_text(f'#!/bin/bash\nexec {sys.executable} -m rooftune.cli "$@"\n')
+    script.chmod(0o755)
+    for redirect, arguments, code in (("2>&-", "nosuch", 2), (">&-", "keys", 0), (">&- 2>&-", "keys", 0)):
+        ran = subprocess.run(["bash", "-c", f"{script} {arguments} {redirect}"], timeout=120)
+        assert ran.returncode == code, redirect
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", ["keys 32", "--help", "version", "cache ls", "keys 32 --json"])
 def test_a_full_disk_under_stdout_is_said_to_be_that(command):

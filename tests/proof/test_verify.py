@@ -213,7 +213,7 @@ def test_the_summary_counts_what_was_found():
         return list(_summary(VerifyReport("device", "default", "balanced", found)))
 
     assert summary() == summary(none) == []
-    drifted = "than when tuned, by more than 3 %"
+    drifted = "than when tuned, by more than 3%"
     assert summary(good, slower, faster) == [f"3 decisions: all still right; 1 slower, 1 faster {drifted}"]
     said = "2 decisions: 1 still right, 1 WRONG; 1 no longer the fastest; 1 shape without a decision"
     assert summary(beaten, wrong, none) == [said]
