@@ -490,8 +490,10 @@ def _time(seconds: float | None) -> str:
     """A time in at most eight columns: 405.90ms."""
     text = format_seconds(seconds)
     number = text.rstrip("nµms")
-    unit = text[len(number) :]
-    return text if len(text) <= 8 else f"{number[: 8 - len(unit)]}{unit}"
+    if len(text) <= 8 or "." not in number:
+        return text
+    unit, whole = text[len(number) :], number.partition(".")[0]
+    return f"{float(number):.{max(0, 7 - len(unit) - len(whole))}f}{unit}"
 
 
 def fit(text: str, width: int) -> str:

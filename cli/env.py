@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from .cache import YesOption, confirmed, fit
 from .options import Common, common
-from .render import emit, format_bytes, print_lines
+from .render import columns, emit, format_bytes, named_rows, print_lines
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,14 +41,18 @@ def ls(common: Common) -> None:
         ]
         emit("env-ls", {"folder": folder, "environments": rows})
         return
-    print_lines(
-        [folder, f"  {'NAME':40} {'DECISIONS':>9} {'SIZE':>10}"] if found else [folder, "no environments"]
-    )
-    for item in found:
-        mark = "*" if item.current else " "
-        print_lines(
-            [f"{mark} {fit(item.name, 40):40} {item.decisions:>9} {format_bytes(item.size_bytes):>10}"]
+    print_lines([folder] if found else [folder, "no environments"])
+    wide = columns(sys.stdout) - 22
+    rows = [
+        (
+            f"{'*' if item.current else ' '} {fit(item.name, wide)}",
+            str(item.decisions),
+            format_bytes(item.size_bytes),
         )
+        for item in found
+    ]
+    if rows:
+        print_lines(named_rows(("  NAME", "DECISIONS", "SIZE"), rows, right=("DECISIONS", "SIZE")))
 
 
 @app.command("rm")

@@ -139,7 +139,7 @@ def _plan(found: Explanation) -> Iterator[str]:
         for member in members:
             entry = member.entry
             why = f" ({entry.why})" if entry.why else ""
-            heading = f"{entry.group} {entry.group_priority}, inside {entry.priority}{why}"
+            heading = f"{entry.group} {entry.group_priority}, inside it {entry.priority}{why}"
             groups.setdefault(heading, []).append(entry.name)
         for heading, names in groups.items():
             yield f"  {heading}: {_some(names)}"

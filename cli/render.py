@@ -85,7 +85,14 @@ def wrapped(line: str, indent: str = "", stream: TextIO | None = None) -> list[s
 
     text = line.lstrip(" ")
     own = line[: len(line) - len(text)]
-    folded = textwrap.wrap(text, width, initial_indent=own, subsequent_indent=indent, break_long_words=False)
+    folded = textwrap.wrap(
+        text,
+        width,
+        initial_indent=own,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return [*folded, *more]
 
 
@@ -119,7 +126,7 @@ def named_rows(
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     room = columns(sys.stdout) - sum(width + 1 for width in widths[1:])
     fitting = [len(row[0]) for row in table if len(row[0]) <= room]
-    widths[0] = max(fitting, default=0)
+    widths[0] = max(fitting, default=4)
 
     def laid_out(row: Sequence[str]) -> str:
         cells = zip(row, widths, headings, strict=True)

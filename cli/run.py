@@ -91,8 +91,8 @@ class _Forgiving(io.FileIO):
 
 def forgive_stderr() -> None:
     """A full disk or a reader that is gone at standard error changes no exit code."""
-    old = sys.stderr
-    if old is None or old is not sys.__stderr__:
+    old = sys.__stderr__
+    if old is None or old is not sys.stderr:
         return
     try:
         raw = _Forgiving(old.fileno(), "w", closefd=False)
@@ -159,7 +159,8 @@ def _bad_usage(args: list[str], error: Any) -> int:
             print(message, file=sys.stderr, flush=True)
             return USAGE
         message = "a command is missing"
-    message = message.rstrip(".") + _given(args, error, message)
+    message = message[:1].lower() + message[1:].rstrip(".").replace(": Input should", ": it should")
+    message += _given(args, error, message)
     return _fail(args, USAGE, "usage", message, f"See '{path} --help'.")
 
 

@@ -74,7 +74,7 @@ def test_level_and_precision_come_from_the_configuration(tune, tmp_path, monkeyp
     [
         (["12a"], "'12a' is not a shape"),
         (["1x2"], "'1x2' is not a shape"),
-        (["-5"], "No such option"),
+        (["-5"], "no such option"),
         (["3000000000"], "2147483647"),
         (["8", "--dtype", "i8"], "'i8' is not an element type"),
         (["8", "--batch", "0"], "--batch"),
