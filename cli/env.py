@@ -43,7 +43,7 @@ def ls(common: Common) -> None:
         return
     print_lines([folder] if found else [folder, "no environments"])
     wide = columns(sys.stdout) - 22
-    rows = [
+    table = [
         (
             f"{'*' if item.current else ' '} {fit(item.name, wide)}",
             str(item.decisions),
@@ -51,8 +51,8 @@ def ls(common: Common) -> None:
         )
         for item in found
     ]
-    if rows:
-        print_lines(named_rows(("  NAME", "DECISIONS", "SIZE"), rows, right=("DECISIONS", "SIZE")))
+    if table:
+        print_lines(named_rows(("  NAME", "DECISIONS", "SIZE"), table, right=("DECISIONS", "SIZE")))
 
 
 @app.command("rm")
