@@ -305,7 +305,7 @@ class StatusLine:
     def _count(self, over: Event) -> None:
         while self._counting.wait() and not over.wait(1.0):
             with self._drawing:
-                seconds = int(monotonic() - self._since_s)
+                seconds = round(monotonic() - self._since_s)
                 if self._counting.is_set() and not self._awaited and seconds > 1:
                     self._draw(f"{self._text}, {seconds} s")
 
