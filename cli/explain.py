@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WhatArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SHAPE|KERNEL",
+        metavar="WHAT",
         help="A shape, as for `tune shapes`; or a kernel of your own: SPEC.toml, or its name in "
         "`tune cache ls`.",
     ),

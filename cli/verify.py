@@ -61,7 +61,9 @@ def verify(
             elem=elem,
             batch=batch,
             precision=precision,
-            progress=lambda label: status.show(f"verifying {label}"),
+            progress=lambda label, number, total: status.show(
+                f"verifying {label}" + (f" ({number} of {total})" if total > 1 else "")
+            ),
             done=lambda found: None if common.json else status.above(print_folded)(lines(found)),
         )
     if common.json:

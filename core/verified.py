@@ -117,24 +117,24 @@ def verify(
     batch: int = 1,
     precision: str | None = None,
     done: Callable[[Verified], object] = lambda verified: None,
-    progress: Callable[[str], object] = lambda label: None,
+    progress: Callable[[str, int, int], object] = lambda label, number, total: None,
 ) -> VerifyReport:
     """Proves the winners of stored decisions anew and measures them against their runners-up.
 
     With shapes: the decisions for those; without: all for matrix products of this device, level and
     environment, while those of other tuners are counted. What is found wrong is reported and changes nothing
-    stored. `progress` is called with the label of each before it is looked at, `done` with what was found
-    after it.
+    stored. `progress` is called with the label of each, its number and how many there are before it is looked
+    at, `done` with what was found after it.
     """
     # Without a store: what was once proven is proven again.
     prover = Prover(config=session.config.proof)
     found = []
     try:
-        subjects = _all(session, client)
-        if shapes:
-            subjects = _of_shapes(session, client, shapes, elem, batch, precision)
-        for label, key, decision, problem in subjects:
-            progress(label)
+        subjects = list(
+            _of_shapes(session, client, shapes, elem, batch, precision) if shapes else _all(session, client)
+        )
+        for number, (label, key, decision, problem) in enumerate(subjects, 1):
+            progress(label, number, len(subjects))
             found.append(_look(session, client, prover, label, key, decision, problem))
             done(found[-1])
     finally:
