@@ -270,13 +270,13 @@ def _tried(
 
 
 def probe_cold(client: Client, access: str, set_bytes: int, method: Method) -> Moved:
-    """One pass at a time, the caches filled with other data before each."""
+    """One pass at a time, the caches filled with other data before each. What a launch takes is taken off."""
     profile = client.profile
-    flush_bytes = working_set(profile, max(2 * profile.cache_bytes, 32 << 20))
+    flush_bytes = memory_set(profile) // 2  # more than any cache, whatever the driver says of them
     with client.exclusive():
-        first, walk = walks(profile, "write", flush_bytes)[0], walks(profile, access, set_bytes)[-1]
-        empty_s = _empty_s(client, [first, walk])
-        flush = Mover(client, "write", flush_bytes, first, empty_s)
+        empty_s = empty_window_s(client)
+        flush = Mover(client, "write", flush_bytes, walks(profile, "write", flush_bytes)[0], empty_s)
+        walk = replace(walks(profile, access, set_bytes)[-1], shared_launch=False)
         mover = Mover(client, access, set_bytes, walk, empty_s)
 
         def sample(_passes: int) -> float:

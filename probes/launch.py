@@ -30,6 +30,10 @@ class LaunchMethod:
     agreeing: int = 3
     most: int = 5000
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.per_sample <= (self.most - 1) // 2 or self.agreeing < 1:
+            raise ValueError(f"{self} leaves no sample for each of the two queues")
+
 
 @dataclass(frozen=True)
 class LaunchMeasured:

@@ -58,13 +58,11 @@ class Measured:
     unit_s: float
     spread: float
     samples: int
-    wall_s: float
     work: int
 
 
 def measure(sample: Sample, method: Method, *, start: int = 1, most: int = 1 << 30) -> Measured:
     """Measure by the method, starting with `start` units of work in a sample and never more than `most`."""
-    began = perf_counter()
     work, taken = grow(sample, method.sample_s, start, most)
     settled: list[float] = []
     settling = perf_counter()
@@ -86,7 +84,7 @@ def measure(sample: Sample, method: Method, *, start: int = 1, most: int = 1 << 
             best = min(best, sample(short) / short)
             taken += 1
         spread = (max(last) - best) / best
-    return Measured(best, spread, taken, perf_counter() - began, work)
+    return Measured(best, spread, taken, work)
 
 
 def grow(sample: Sample, target_s: float, start: int, most: int) -> tuple[int, int]:

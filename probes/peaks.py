@@ -94,6 +94,7 @@ def compute_sources(prober: Prober, elem: str, precision: str) -> list[tuple[str
         for dtype, unit in prober.units()
         if dtype == name and prober.client.profile.has_unit(unit, elem, precision)
     ]
+    units = [source for source in units if source[1] == "mma"] or units  # never slower than the same by warps
     plain = [(elem, "plain", 1.0)]
     return plain + units if (elem == "f32" and precision == "full") or not units else units
 

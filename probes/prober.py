@@ -25,6 +25,7 @@ UNIT_DTYPES = ("tf32", "i8")
 OPS_PER_S = (1e6, 1e17)
 BYTES_PER_S = (1e6, 1e15)
 SECONDS = (1e-9, 1.0)
+LIMITS = {"compute": OPS_PER_S, "bandwidth": BYTES_PER_S, "launch-overhead": SECONDS}
 LAUNCH_TYPICAL_S = 0.3
 
 
@@ -228,7 +229,13 @@ class Prober:
     def _stored(self, key: str) -> ProbeResult | None:
         data = self.store.load(self.client.device_id, VERSION, key)
         try:
-            return None if data is None else ProbeResult.from_stored(data)
+            if data is None:
+                return None
+            stored = ProbeResult.from_stored(data)
+            sensible(stored.value, *LIMITS[stored.probe], f"the stored {key}")
+            if stored.probe == "launch-overhead":
+                sensible(stored.extra["window_s"], *SECONDS, f"the window of the stored {key}")
+            return stored
         except (KeyError, TypeError, ValueError, MeasurementError):
             return None  # not a result of ours: measured anew
 

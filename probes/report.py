@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -123,5 +124,5 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None or match[3].lower() == "i":
         raise UsageError(f"'{text}' is no size in bytes", hint="Allowed: 65536, 64KiB, 16M, 1.5GiB.")
-    size = int(float(match[1]) * 1024 ** ("kmgt".find(match[2].lower()) + 1 if match[2] else 0))
+    size = int(Decimal(match[1]) * 1024 ** ("kmgt".find(match[2].lower()) + 1 if match[2] else 0))
     return size

@@ -105,6 +105,8 @@ class ProbeResult:
     def from_stored(cls, data: Mapping[str, Any]) -> ProbeResult:
         """Raises KeyError, TypeError or ValueError for data that is no probe result."""
         result = cls(**{name: data[name] for name in _STORED})
+        if not isinstance(result.facts, dict) or not isinstance(result.extra, dict):
+            raise TypeError("facts and what was found beside the value are objects")
         return replace(result, value=float(result.value), spread=float(result.spread), cached=True)
 
 

@@ -98,10 +98,16 @@ def compared(
 def roof(prober: Prober, elem: str, precision: str) -> tuple[float, str, float]:
     found = [
         (result.value * share, f"{dtype} {unit}" + (" / 3" if share < 1 else ""), result.spread)
-        for dtype, unit, share in compute_sources(prober, elem, precision)
+        for dtype, unit, share in sources(prober, elem, precision)
         for result in (prober.compute(dtype, unit),)
     ]
     return max(found)
+
+
+def sources(prober: Prober, elem: str, precision: str) -> list[tuple[str, str, float]]:
+    """What bounds the type, and the units of it that no candidate computes with: libraries may."""
+    units = [(dtype, unit, 1.0) for dtype, unit in prober.units() if dtype == elem and unit != "plain"]
+    return list(dict.fromkeys([*compute_sources(prober, elem, precision), *units]))
 
 
 def libraries(client: Client) -> Iterator[tuple[str, str, Callable[[], float] | None]]:

@@ -127,6 +127,10 @@ def test_sizes(text, size):
     assert parse_size(text) == size
 
 
+def test_a_size_beyond_all_memory_is_a_size():
+    assert parse_size("9" * 400 + "T") > 1 << 60
+
+
 @given(st.text(max_size=8))
 def test_any_other_text_is_a_usage_error_and_never_a_crash(text):
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,8 +82,9 @@ def test_a_device_that_never_settles_is_left_in_time() -> None:
         turn += 1
         return work * 1e-6 * (1 + turn % 2)
 
+    began = perf_counter()
     found = measure(sample, SHORT)
-    assert found.wall_s < 2
+    assert perf_counter() - began < 2
     assert found.spread > 0.5
 
 

@@ -141,9 +141,29 @@ def test_a_fresh_probe_says_by_how_much_it_moved(client: Client) -> None:
 def test_a_damaged_stored_result_is_measured_again(client: Client) -> None:
     store = MemoryStore()
     key = probe_key("compute", {"dtype": "f32", "arithmetic": "plain"})
-    for broken in ({}, {"probe": "compute"}, {"value": "fast"}):
+    right = short_prober(client, store).compute("f32").to_stored()
+    assert short_prober(client, store).compute("f32").cached
+    for broken in (
+        {}, {"probe": "compute"}, {"value": "fast"}, right | {"value": 0.0}, right | {"value": float("nan")},
+        right | {"value": 1e30}, right | {"probe": "other"}, right | {"facts": 3}, right | {"extra": []},
+    ):
         store.save(client.device_id, VERSION, key, broken)
         assert not short_prober(client, store).compute("f32").cached
+
+
+def test_a_launch_overhead_without_its_window_is_measured_again(client: Client) -> None:
+    store = MemoryStore()
+    right = short_prober(client, store).launch().to_stored()
+    assert short_prober(client, store).launch().cached
+    for broken in ({}, right["extra"] | {"window_s": 0.0}):
+        store.save(client.device_id, VERSION, "launch-overhead", right | {"extra": broken})
+        assert not short_prober(client, store).launch().cached
+
+
+@pytest.mark.parametrize("most", [1, 20])
+def test_a_budget_without_a_sample_for_each_queue_is_refused(most: int) -> None:
+    with pytest.raises(ValueError, match="no sample"):
+        LaunchMethod(per_sample=10, most=most)
 
 
 def test_wrong_names_are_usage_errors_that_list_the_right_ones() -> None:
@@ -186,6 +206,8 @@ class Figures(Prober):
     def __init__(self, rates: Mapping[tuple[str, str], float]) -> None:
         super().__init__(Client(DEVICES[0].index), method=SHORT, launch_method=FEW)
         self.rates = rates
+        used = {("mma", "f32", "full"), ("mma", "f32", "tf32"), ("mma", "f16", "full")}
+        self.client.profile = replace(self.client.profile, units=frozenset(used))
 
     def units(self) -> list[tuple[str, str]]:
         return list(self.rates)
@@ -201,7 +223,8 @@ rates = st.floats(1e9, 1e15)
 @given(plain=rates, tf32=rates, half=rates, f64=rates)
 def test_which_peak_bounds_which_product(plain: float, tf32: float, half: float, f64: float) -> None:
     found: dict[tuple[str, str], float] = {
-        ("f32", "plain"): plain, ("f64", "plain"): f64, ("tf32", "mma"): tf32, ("f16", "mma"): half
+        ("f32", "plain"): plain, ("f64", "plain"): f64, ("tf32", "mma"): tf32, ("f16", "mma"): half,
+        ("f64", "cmma"): 1e16,  # no candidate uses it
     }
     for elem, precision, expected in (
         ("f32", "full", max(plain, tf32 / 3)),

@@ -75,7 +75,7 @@ def test_units_no_candidate_computes_with_bound_nothing() -> None:
     client = SimpleNamespace(profile=profile, device_name="card")
     sources = partial(compute_sources, Prober(client))  # type: ignore[arg-type]
     assert sources("f64", "full") == [("f64", "plain", 1.0)]
-    assert sources("f16", "full") == [("f16", "cmma", 1.0), ("f16", "mma", 1.0)]
+    assert sources("f16", "full") == [("f16", "mma", 1.0)]
     assert sources("f32", "full") == [("f32", "plain", 1.0), ("tf32", "mma", 1 / 3)]
     assert sources("f32", "tf32") == [("tf32", "mma", 1.0)]
 
