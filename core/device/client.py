@@ -30,14 +30,13 @@ from .quiet import quiet_launcher
 from .watching import watch, worth_watching
 
 _ADDRESS_SOURCE = """
-__kernel void address(__global const uchar *buffer, __global ulong *result)
+__kernel void address(__global const uchar *buffer, __global ulong *result, uint place)
 {
-    result[0] = (ulong)buffer;
+    result[place] = (ulong)buffer;
 }
 """
 
 
-# Keeps a queue waiting while the host enqueues what is measured behind it.
 _ASLEEP_SOURCE = """
 __kernel void asleep(uint microseconds)
 {
@@ -58,6 +57,7 @@ class _ThreadState(threading.local):
         self.chained = False
         self.latest: cl.Event | None = None
         self.kernels: dict[tuple[str, str, tuple[str, ...]], cl.Kernel] = {}
+        self.address_kernel: cl.Kernel | None = None
 
 
 class Client:
@@ -406,17 +406,24 @@ class Client:
             mapped.base.release(self.current_queue)
             self.current_queue.finish()
 
-    def address(self, buffer: cl.Buffer) -> int:
-        """The buffer's device address, as a kernel sees it."""
-        kernel = self.kernel(_ADDRESS_SOURCE, "address")
-        result = self.empty(8)
-        kernel.set_args(buffer, result)
+    def addresses(self, buffers: Sequence[cl.Buffer]) -> list[int]:
+        """The buffers' device addresses, as a kernel sees them. Waits once, for all of them."""
+        kernel = self._thread.address_kernel
+        if kernel is None:
+            kernel = self._thread.address_kernel = self.kernel(_ADDRESS_SOURCE, "address")
+        values = np.empty(len(buffers), np.uint64)
+        if not buffers:
+            return []
+        result = self.empty(values.nbytes)
+        kernel.set_arg(1, result)
         with faults.enqueuing(""):
-            cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,))
-        value = np.empty(1, np.uint64)
+            for place, buffer in enumerate(buffers):
+                kernel.set_arg(0, buffer)
+                kernel.set_arg(2, np.uint32(place))
+                cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,))
         with faults.waiting(""):
-            cl.enqueue_copy(self.queue, value, result, is_blocking=True)
-        return int(value[0])
+            cl.enqueue_copy(self.queue, values, result, is_blocking=True)
+        return values.tolist()
 
     def wait(self, event: cl.Event) -> None:
         """Wait for one event: the quickest way to a short product's result. Raises DeviceFaultError."""
@@ -494,7 +501,7 @@ class Client:
         try:
             thread.queue, thread.waits, thread.chained = self.profiling_queue, None, False
             if asleep_s:
-                self._sleep(asleep_s)
+                self.hold_back(self.profiling_queue, asleep_s)
             for _ in range(repeats):
                 thread.events = []
                 fn()
@@ -505,12 +512,15 @@ class Client:
                 self.profiling_queue.finish()
         return executions
 
-    def _sleep(self, seconds: float) -> None:
-        """Has the profiling queue wait. For NVIDIA devices: the instruction is theirs."""
+    def hold_back(self, queue: cl.CommandQueue, seconds: float) -> None:
+        """Has a queue wait, at most 50 ms, while the host enqueues what comes after. Counts no launch.
+
+        For NVIDIA devices: the instruction is theirs.
+        """
         kernel = self.kernel(_ASLEEP_SOURCE, "asleep")
         kernel.set_args(np.uint32(1e6 * min(seconds, _MOST_ASLEEP_S)))
-        cl.enqueue_nd_range_kernel(self.profiling_queue, kernel, (1,), (1,))
-        self.profiling_queue.flush()
+        cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+        queue.flush()
 
     def _window_s(self, events: list[cl.Event]) -> float:
         if not events:

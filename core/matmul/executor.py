@@ -36,7 +36,7 @@ class Launcher(Protocol):
 
     def empty(self, nbytes: int) -> Any: ...
 
-    def address(self, buffer: Any) -> int: ...
+    def addresses(self, buffers: Sequence[Any]) -> list[int]: ...
 
     def upload(self, data: bytes) -> Any: ...
 
@@ -150,12 +150,10 @@ class Prepared:
     def _make_blobs(self, operands: Operands) -> dict[int, Any]:
         slots: dict[Slot | Scratch, Any] = {slot: operands[which] for slot, which in _ORDER.items()}
         slots.update((Scratch(i), buffer) for i, buffer in enumerate(self._scratch))
-        blobs: dict[int, Any] = {}
-        for blob in (blob for places in self._places for _, blob in places.blobs):
-            if id(blob) not in blobs:
-                addresses = {need: self._client.address(slots[need]) for need in blob.needs}
-                blobs[id(blob)] = self._client.upload(blob.build(addresses))
-        return blobs
+        made = {id(blob): blob for places in self._places for _, blob in places.blobs}
+        needs = list(dict.fromkeys(need for blob in made.values() for need in blob.needs))
+        addresses = dict(zip(needs, self._client.addresses([slots[n] for n in needs]), strict=True))
+        return {name: self._client.upload(blob.build(addresses)) for name, blob in made.items()}
 
 
 class _Places:

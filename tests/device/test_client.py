@@ -229,8 +229,10 @@ def test_a_client_of_the_callers_context_computes_in_it(any_client: Client) -> N
 
 
 def test_an_address_is_the_same_twice(client: Client) -> None:
-    buffer = client.upload(bytes(256))
-    assert client.address(buffer) == client.address(buffer) != 0
+    one, other = client.upload(bytes(256)), client.upload(bytes(256))
+    first, second, third = client.addresses([one, other, one])
+    assert first == third != second and 0 not in (first, second)
+    assert client.addresses([]) == []
 
 
 def test_what_lies_behind_a_profile_is_the_device(client: Client) -> None:

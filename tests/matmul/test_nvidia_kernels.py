@@ -133,6 +133,23 @@ def test_16_bit_products_in_every_storage_order(client, unit, variant, elem, ord
         check(client, problem, accelerated.plan(problem, client.profile, unit=unit, variant=variant))
 
 
+@pytest.mark.parametrize("elem", [Elem.F16, Elem.BF16])
+@pytest.mark.parametrize("shape", [(1000, 1000, 1000), (136, 72, 40), (264, 200, 1016), (3000, 1000, 136)])
+@pytest.mark.parametrize("rhs_transposed", [False, True])
+def test_rows_taken_in_sets(client, elem, shape, rhs_transposed):
+    m, n, k = shape
+    padded = Problem(
+        Operand((m, k), (k + 16, 1), elem, 48),
+        Operand.contiguous((k, n), elem, transposed=rhs_transposed),
+        Operand((m, n), (n + 3, 1), elem, 2),
+    )
+    for problem in (Problem.of(*shape, elem, rhs_transposed=rhs_transposed), padded):
+        options = {"unit": "mma", "variant": "specialized_tma", "row_sets": True}
+        plan = accelerated.plan(problem, client.profile, **options)
+        assert any("-DEARLY_K=1" in call.options for call in plan.calls)
+        check(client, problem, plan)
+
+
 @pytest.mark.parametrize(("unit", "variant"), FORMS)
 def test_16_bit_products_of_awkward_operands(client, unit, variant):
     batched = Problem.of(640, 512, 320, Elem.F16, batch=5)

@@ -39,6 +39,8 @@ from rooftune.matmul.nvidia.tiles import (
 )
 from rooftune.matmul.problem import Elem, Operand, Problem
 
+from .test_nvidia_kernels import at_strides
+
 HOPPER = DeviceProfile("h", capability=(9, 0), compute_units=132, local_bytes=49152, max_work_group=1024)
 AMPERE = DeviceProfile("a", capability=(8, 0), compute_units=108, local_bytes=49152, max_work_group=1024)
 FORMS = [(unit, variant) for unit in ("mma", "cmma") for variant in VARIANTS]
@@ -171,9 +173,56 @@ def test_tiles_that_were_fastest_on_an_h200_are_chosen(shape, tile, slices):
 def test_odd_lines_take_larger_tiles():
     extents = Extents(3000, 3000, 3000, 1)
     even = estimate(Tile(128, 128, 2, 1), extents, 132, DEPTH, WARP_GROUP_COSTS)
-    odd = Extents(3000, 3000, 3000, 1, odd=True)
+    odd = Extents(3000, 3000, 3000, 1, lhs_odd=True, rhs_odd=True)
     assert estimate(Tile(128, 128, 2, 1), odd, 132, DEPTH, WARP_GROUP_COSTS) > 1.3 * even
     assert choose(WARP_GROUP_TILES["one"], odd, 132, DEPTH, WARP_GROUP_COSTS).bm == 192
+
+
+def test_sets_of_rows_are_the_same_product():
+    m, n, k, sets = 24, 10, 12, 8
+    rows = Operand((m, k), (20, 1), Elem.F16, offset_bytes=6)
+    problem = Problem(rows, Operand.contiguous((k, n), Elem.F16), Operand((m, n), (16, 1), Elem.F16))
+    split = accelerated.problem_in_row_sets(problem, sets)
+    memory = np.arange(20 * m + 40)
+    for whole, parts in ((problem.lhs, split.lhs), (problem.out, split.out)):
+        want, got = at_strides(memory, whole), at_strides(memory, parts)
+        assert (got.transpose(1, 0, 2).reshape(want.shape) == want).all()
+    assert (at_strides(memory, split.rhs) == at_strides(memory, problem.rhs)).all()
+    assert split.batch_walk().extents == (1, sets)
+
+
+def early_starts(plan: LaunchPlan) -> tuple[int, ...]:
+    """How far before k = 0 the products of the batch start, as the kernel reckons it; nothing where at 0."""
+    call = main_call(plan)
+    if not option(call, "EARLY_K"):
+        return ()
+    start, step = (int(call.args[i]) for i in (1, 2))
+    return tuple((start + i * step) % DEPTH for i in range(int(call.args[-2])))
+
+
+@pytest.mark.parametrize(("m", "pitch", "offset"), [(1000, 1000, 0), (64, 1032, 24), (136, 1080, 8)])
+def test_rows_at_odd_multiples_of_16_bytes_are_taken_in_sets(m, pitch, offset):
+    k = 1000
+    lhs = Operand((m, k), (pitch, 1), Elem.F16, 2 * offset)
+    out = Operand.contiguous((m, 1000), Elem.F16)
+    problem = Problem(lhs, Operand.contiguous((k, 1000), Elem.F16), out)
+    plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma", row_sets=True)
+    starts = early_starts(plan)
+    assert len(starts) == 8
+    assert all((2 * (offset + i * pitch - early)) % 128 == 0 for i, early in enumerate(starts))
+
+
+def test_rows_stay_together_where_sets_gain_nothing():
+    def starts(m, n, k, **options):
+        problem = Problem.of(m, n, k, Elem.F16, **options)
+        return early_starts(accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma"))
+
+    assert starts(1000, 1000, 1000)
+    assert not starts(1024, 1024, 1024)  # lines start at multiples of 128 bytes
+    assert not starts(1001, 1000, 1000)  # no equal sets
+    assert not starts(1000, 1000, 1000, batch=3)
+    assert not starts(1000, 1000, 1000, lhs_transposed=True)
+    assert not starts(8, 1000, 1000)  # tiles of a row each
 
 
 def test_no_room_for_two_stages_is_unsupported():

@@ -17,8 +17,9 @@ and at "full" by three TF32 products of split operands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from math import gcd
 
 import numpy as np
 
@@ -37,16 +38,18 @@ from ..nvidia.tiles import (
     Tile,
     choose,
     choose_cut,
+    estimate,
     shared_limit,
     stages_that_fit,
     whole_slices,
 )
-from ..problem import BatchWalk, Elem, Problem
+from ..problem import BatchWalk, Elem, Operand, Problem
 from .common import ceil_div, check, defines, kernel_text, round_up
 from .tf32 import plan_f32
 
 DEPTH = 64
 """Elements of k in one stage: 128 bytes."""
+LINE_BYTES = 128
 TILE_BAND = 16
 TEXTS_16BIT = ("nvidia_common.cl", "nvidia_16bit.cl")
 KERNELS = (*TEXTS_16BIT, "nvidia_wgmma16.cl", "nvidia_mma16.cl", "nvidia_pack.cl")
@@ -151,10 +154,11 @@ def plan(
     variant: str,
     tile: Tile | None = None,
     slices: int | None = None,
+    row_sets: bool | None = None,
 ) -> LaunchPlan:
     """Launches of one accelerated candidate. `unit` is cmma or mma, `variant` a key of VARIANTS.
 
-    `tile` and `slices` instead of the chosen ones are for experiments.
+    `tile`, `slices` and `row_sets` instead of what is chosen are for experiments.
 
     Raises UnsupportedError, before anything is compiled, for devices without the instructions, element
     types they do not serve, batches of more than two unrelated axes, and sizes beyond 31 bits.
@@ -176,13 +180,75 @@ def plan(
     # Blocks of lines along m or n are 64 wide; a narrower tile reads its operand along k.
     skinny = is_skinny(problem, form, warp_groups=warp_groups) if tile is None else tile.bm < DEPTH
     lhs, rhs = operand_lines(problem, walk, steps, lhs_along_k=True if skinny else None)
-    if tile is None:
-        odd = form.feed.is_bulk and (lhs.odd or rhs.odd)
-        cut = cut_for(problem, profile, form, warp_groups=warp_groups, odd=odd)
-    else:
+    if tile is not None:
         cut = Cut(tile, whole_slices(ceil_div(problem.k, DEPTH), slices or 1))
-    _multiply(problem, profile, walk, form, cut, lhs, rhs, steps, warp_groups=warp_groups)
+    else:
+        cut = cut_for(problem, profile, form, warp_groups=warp_groups, odd=(lhs.odd, rhs.odd))
+    job = _Job(problem, walk, form, cut, lhs, rhs, warp_groups)
+    if form.feed == Feed.BULK_PRODUCER and warp_groups and row_sets is not False:
+        job = _in_row_sets(job, profile, tile, wanted=bool(row_sets))
+    _multiply(job, profile, steps)
     return steps.plan()
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the launch that multiplies has to do.
+
+    `early_k`: each product starts as far before k = 0 as makes the lines of lhs's boxes start at multiples
+    of 128 bytes.
+    """
+
+    problem: Problem
+    walk: BatchWalk
+    form: Variant
+    cut: Cut
+    lhs: Lines
+    rhs: Lines
+    warp_groups: bool
+    early_k: bool = False
+
+
+def _in_row_sets(job: _Job, profile: DeviceProfile, tile: Tile | None, *, wanted: bool) -> _Job:
+    """The product as a batch over sets of rows, where that is faster (or `wanted`); else as it is.
+
+    Where lines of lhs start at odd multiples of 16 bytes, every so many-th line starts at the same place in
+    128 bytes: a tile of such lines can be brought in whole lines of the cache, from a k a little before 0.
+    """
+    problem, lhs = job.problem, job.lhs
+    sets = LINE_BYTES // gcd(lhs.pitch * lhs.elem.size_bytes, LINE_BYTES)
+    if not (lhs.odd and lhs.k_contiguous and job.walk.count == 1 and problem.m % sets == 0):
+        return job
+    odd = (False, job.rhs.odd)
+    split = problem_in_row_sets(problem, sets)
+    cut = Cut(tile) if tile else cut_for(split, profile, job.form, warp_groups=True, odd=odd, sliced=False)
+    if not wanted:
+        if problem.m < sets * DEPTH:  # tiles of too few rows
+            return job
+        before = _estimate(problem, job.cut, profile, (lhs.odd, job.rhs.odd))
+        if _estimate(split, cut, profile, odd) >= before:
+            return job
+    walk = split.batch_walk()
+    rhs = replace(job.rhs, outer=0, inner=0, extents=walk.extents)
+    return replace(job, problem=split, walk=walk, cut=cut, lhs=lhs.in_sets(sets), rhs=rhs, early_k=True)
+
+
+def problem_in_row_sets(problem: Problem, sets: int) -> Problem:
+    """A single product as a batch: the i-th has every `sets`-th row of lhs and of the result, from i on."""
+    m, n, k = problem.m, problem.n, problem.k
+    lhs, rhs, out = problem.lhs.canonical(), problem.rhs.canonical(), problem.out.canonical()
+
+    def every(operand: Operand, cols: int) -> Operand:
+        row, col = operand.strides[-2:]
+        return Operand((sets, m // sets, cols), (row, sets * row, col), operand.elem, operand.offset_bytes)
+
+    shared = Operand((sets, k, n), (0, *rhs.strides[-2:]), rhs.elem, rhs.offset_bytes)
+    return Problem(every(lhs, k), shared, every(out, n), problem.precision)
+
+
+def _estimate(problem: Problem, cut: Cut, profile: DeviceProfile, odd: tuple[bool, bool]) -> float:
+    extents = Extents(problem.m, problem.n, problem.k, problem.batch, *odd)
+    return estimate(cut.tile, extents, profile.compute_units, DEPTH, WARP_GROUP_COSTS, cut.slices)
 
 
 def is_skinny(problem: Problem, form: Variant, *, warp_groups: bool) -> bool:
@@ -191,10 +257,20 @@ def is_skinny(problem: Problem, form: Variant, *, warp_groups: bool) -> bool:
 
 
 def cut_for(
-    problem: Problem, profile: DeviceProfile, form: Variant, *, warp_groups: bool, odd: bool = False
+    problem: Problem,
+    profile: DeviceProfile,
+    form: Variant,
+    *,
+    warp_groups: bool,
+    odd: tuple[bool, bool] = (False, False),
+    sliced: bool = True,
 ) -> Cut:
-    """The tile of this form for this problem and device, and the slices of k where a producer allows them."""
-    extents = Extents(problem.m, problem.n, problem.k, problem.batch, odd)
+    """The tile of this form for this problem and device, and the slices of k where a producer allows them.
+
+    `odd` says of lhs and rhs whether the copy engine meets lines at odd multiples of 16 bytes.
+    """
+    odd = odd if form.feed.is_bulk else (False, False)
+    extents = Extents(problem.m, problem.n, problem.k, problem.batch, *odd)
     costs = WARP_GROUP_COSTS if warp_groups else WARP_COSTS
     if is_skinny(problem, form, warp_groups=warp_groups):
         return Cut(next(tile for tile in SKINNY if problem.m <= tile.bm))
@@ -202,7 +278,7 @@ def cut_for(
     room = shared_limit(profile) - 256
     even = [tile for tile in table if fills_evenly(tile, form, 128 if warp_groups else 32)]
     fitting = [tile for tile in even if 2 * (_stage_bytes(tile) + 16) <= room] or [table[-1]]
-    if form.feed.producers and warp_groups:
+    if form.feed.producers and warp_groups and sliced:
         return choose_cut(fitting, extents, profile.compute_units, DEPTH, costs)
     return Cut(choose(fitting, extents, profile.compute_units, DEPTH, costs))
 
@@ -224,20 +300,10 @@ def _stage_bytes(tile: Tile) -> int:
     return (tile.bm + round_up(tile.bn, DEPTH)) * DEPTH * 2
 
 
-def _multiply(
-    problem: Problem,
-    profile: DeviceProfile,
-    walk: BatchWalk,
-    form: Variant,
-    cut: Cut,
-    lhs: Lines,
-    rhs: Lines,
-    steps: Steps,
-    *,
-    warp_groups: bool,
-) -> None:
+def _multiply(job: _Job, profile: DeviceProfile, steps: Steps) -> None:
     """The launch that multiplies, and the one that adds up slices."""
-    tile = cut.tile
+    problem, walk, form, cut, lhs, rhs = job.problem, job.walk, job.form, job.cut, job.lhs, job.rhs
+    tile, warp_groups = cut.tile, job.warp_groups
     stages = _stages(tile, form, profile)
     tiles = (ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn))
     total = tiles[0] * tiles[1] * walk.count * cut.slices
@@ -247,7 +313,7 @@ def _multiply(
     sizes = tuple(np.uint32(x) for x in (*tiles, walk.count, walk.extents[1]))
     text = kernel_text(*TEXTS_16BIT, "nvidia_wgmma16.cl" if warp_groups else "nvidia_mma16.cl")
     source = _prologue(problem, tile, lhs, rhs) + text if warp_groups else text
-    options = _options(problem, cut, stages, form, lhs, rhs, warp_groups)
+    options = _options(job, stages)
     rewrite = PtxRewrite() if warp_groups else None
     out: tuple[Arg, ...] = (Slot.OUT, *out_args(problem, walk))
     to = out
@@ -255,7 +321,8 @@ def _multiply(
         to = (steps.scratch(total * tile.bm * tile.bn * 4), *(np.int64(0),) * 4)
     extents = tuple(np.uint32(x) for x in (problem.m, problem.n, problem.k))
     wide = wide_stores(problem, walk)
-    operands = (*_operand_args(lhs, form.feed, tile.bm), *_operand_args(rhs, form.feed, tile.bn))
+    start = (lhs.offset % DEPTH, lhs.inner % DEPTH) if job.early_k else (0, 0)
+    operands = (*_operand_args(lhs, form.feed, tile.bm, start), *_operand_args(rhs, form.feed, tile.bn))
     args = (*operands, *to, *extents, *sizes, wide)
     steps.calls.append(KernelCall(source, "matmul", options, (groups * threads,), (threads,), args, rewrite))
     if cut.slices > 1:
@@ -279,13 +346,11 @@ def _prologue(problem: Problem, tile: Tile, lhs: Lines, rhs: Lines) -> str:
     return product + pin("PIN", columns // 2)
 
 
-def _options(
-    problem: Problem, cut: Cut, stages: int, form: Variant, lhs: Lines, rhs: Lines, warp_groups: bool
-) -> tuple[str, ...]:
-    elem, tile = problem.elem.value, cut.tile
+def _options(job: _Job, stages: int) -> tuple[str, ...]:
+    elem, tile, form = job.problem.elem.value, job.cut.tile, job.form
     parts = (
         defines(GROUPS_M=tile.parts_m, GROUPS_N=tile.parts_n, WORKERS=128 * tile.parts)
-        if warp_groups
+        if job.warp_groups
         else (
             *defines(WARP_M=tile.bm // tile.parts_m, WARP_N=tile.bn // tile.parts_n, WORKERS=32 * tile.parts),
             f"-DMMA=mma.sync.aligned.m16n8k16.row.col.f32.{elem}.{elem}.f32",
@@ -298,22 +363,24 @@ def _options(
             BM=tile.bm,
             BN=tile.bn,
             STAGES=stages,
-            SLICES=cut.slices,
+            SLICES=job.cut.slices,
+            EARLY_K=int(job.early_k),
             K_PARTS=form.k_parts,
             TILE_BAND=TILE_BAND,
             LAG=max(stages - 2, 0),
-            LHS_K_CONTIGUOUS=int(lhs.k_contiguous),
-            RHS_K_CONTIGUOUS=int(rhs.k_contiguous),
+            LHS_K_CONTIGUOUS=int(job.lhs.k_contiguous),
+            RHS_K_CONTIGUOUS=int(job.rhs.k_contiguous),
         ),
         *parts,
         f"-DPACK_PAIR=cvt.rn.{elem}x2.f32",
     )
 
 
-def _operand_args(lines: Lines, feed: Feed, extent: int) -> tuple[Arg, ...]:
+def _operand_args(lines: Lines, feed: Feed, extent: int, start: tuple[int, int] = (0, 0)) -> tuple[Arg, ...]:
+    """The operand, its strides and batch strides; `start` takes two places that a map leaves unused."""
     if not feed.is_bulk:
         return (lines.source, *lines.stride_args())
     elem = MapType.F16 if lines.elem is Elem.F16 else MapType.BF16
     box = (DEPTH, extent) if lines.k_contiguous else (DEPTH, DEPTH)
-    factors = (np.int64(x) for x in lines.batch_factors)
-    return (lines.tensor_map(elem, box), np.int64(0), np.int64(0), *factors)
+    numbers = (*start, *lines.batch_factors)
+    return (lines.tensor_map(elem, box), *(np.int64(x) for x in numbers))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...device.profile import DeviceProfile
-from ..launch import KernelCall, LaunchPlan, Slot
+from ..launch import Arg, Blob, KernelCall, LaunchPlan, Scratch, Slot
 from ..nvidia.operands import Lines
 from ..nvidia.tensormap import MapType, Swizzle
 from ..nvidia.tiles import HOPPER
@@ -26,12 +28,16 @@ BULK_ELEMS = {Elem.F32: MapType.F32, Elem.F16: MapType.F16, Elem.BF16: MapType.B
 
 @dataclass(frozen=True)
 class WideTile:
-    """Lanes side by side, planes of them in a work-group, loads in flight, results a plane shares."""
+    """Lanes side by side, planes of them in a work-group, loads in flight, results a plane shares.
+
+    `chunk`: how much of the summed axis a work-group takes; 0 for all of it.
+    """
 
     lanes: int
     planes: int
     unroll: int
     each: int = 1
+    chunk: int = 0
 
 
 def tile_for(v: GemvView, piece: int, profile: DeviceProfile, products: int) -> WideTile:
@@ -86,19 +92,30 @@ def plan(
     options = (
         f"-DIN_{problem.elem.name}",
         *defines(
-            ALONG_RESULTS=int(along_results), LANES=t.lanes, PLANES=t.planes, UNROLL=t.unroll, EACH=t.each
+            ALONG_RESULTS=int(along_results),
+            LANES=t.lanes,
+            PLANES=t.planes,
+            UNROLL=t.unroll,
+            EACH=t.each,
+            CHUNK=t.chunk,
         ),
     )
-    threads = t.lanes * t.planes
-    call = KernelCall(
-        kernel_text(*WIDE_TEXTS),
-        "gemv",
-        options,
-        (ceil_div(v.results, share) * threads, walk.count, 1),
-        (threads, 1, 1),
-        (v.mat, v.vec, Slot.OUT, *v.numbers),
-    )
-    return LaunchPlan((call,))
+    threads, groups = t.lanes * t.planes, ceil_div(v.results, share)
+    args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers)
+    chunks = 1
+    scratch: tuple[int, ...] = ()
+    if t.chunk:
+        chunks = ceil_div(problem.k, t.chunk)
+        scratch = (groups * walk.count * chunks * share * 4,)
+        args += (Scratch(0), zeros(groups * walk.count * 4), np.uint32(chunks))
+    size = (groups * threads, walk.count, chunks)
+    call = KernelCall(kernel_text(*WIDE_TEXTS), "gemv", options, size, (threads, 1, 1), args)
+    return LaunchPlan((call,), scratch)
+
+
+def zeros(nbytes: int) -> Blob:
+    """A buffer of zeros that belongs to the bound operands."""
+    return Blob((), lambda _: bytes(nbytes))
 
 
 def _bulk_plan(v: GemvView, problem: Problem, walk: BatchWalk) -> LaunchPlan:

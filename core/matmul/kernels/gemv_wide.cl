@@ -2,18 +2,37 @@
 //
 // ALONG_RESULTS: mat is contiguous along i. A work-item keeps PIECE neighbouring results; PLANES planes of LANES
 //   work-items take every PLANES-th p, UNROLL of them in flight, and add up through local memory.
+//   With CHUNK above 0 (NVIDIA only) a work-group takes only CHUNK of p and leaves its sums in `parts`; of the groups
+//   with the same results the one that comes last, by the counters in `arrived`, adds theirs up. Counters are 0
+//   before and after. So memory is read in order by many small groups, each as it finds room.
 // Otherwise mat and vec are contiguous along p. The 32 lanes of a plane share EACH results and add up likewise.
 //
 // Every line of mat starts at a multiple of 16 bytes, and its length is a multiple of PIECE.
-// Defined by the build: IN_F32, IN_F16 or IN_BF16; ALONG_RESULTS LANES PLANES UNROLL EACH.
+// Defined by the build: IN_F32, IN_F16 or IN_BF16; ALONG_RESULTS LANES PLANES UNROLL EACH CHUNK.
 
 #define LOAD_PIECE(p) (*(__global const uint4 *)(p))
+
+#if CHUNK
+// Results of a group in quads; SHARES of its work-items add up one quad.
+#define QUADS (LANES * PIECE / 4)
+#define SHARES (LANES * PLANES / QUADS)
+static inline void see_other_groups(void) { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
+static inline float4 fresh_quad(__global const float *p)
+{
+    float4 v;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
+    return v;
+}
+#define CHUNK_ARGUMENTS , __global float *parts, __global uint *arrived, uint chunks
+#else
+#define CHUNK_ARGUMENTS
+#endif
 
 __kernel __attribute__((reqd_work_group_size(LANES * PLANES, 1, 1)))
 void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_t *out,
           long mat_at, long mat_i, long mat_p, long mat_outer, long mat_inner, long vec_at, long vec_p,
           long vec_outer, long vec_inner, long out_at, long out_i, long out_outer, long out_inner,
-          int results, int k, int inner_extent)
+          int results, int k, int inner_extent CHUNK_ARGUMENTS)
 {
     int lane = get_local_id(0) % LANES, plane = get_local_id(0) / LANES;
     long outer = get_group_id(1) / inner_extent, inner = get_group_id(1) % inner_extent;
@@ -22,15 +41,19 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
     out += out_at + outer * out_outer + inner * out_inner;
 
 #if ALONG_RESULTS
-    __local float sums[PLANES][LANES * PIECE];
+    __local float sums[PLANES][LANES * PIECE] __attribute__((aligned(16)));
     int first = (get_group_id(0) * LANES + lane) * PIECE;
     float acc[PIECE];
     #pragma unroll
     for (uint e = 0; e < PIECE; e++) acc[e] = 0;
     if (first < results) {
         __global const elem_t *column = mat + first;
-        int p = plane;
-        for (; p + (UNROLL - 1) * PLANES < k; p += UNROLL * PLANES) {
+#if CHUNK
+        int p = get_group_id(2) * CHUNK + plane, end = min(k, (int)(get_group_id(2) + 1) * CHUNK);
+#else
+        int p = plane, end = k;
+#endif
+        for (; p + (UNROLL - 1) * PLANES < end; p += UNROLL * PLANES) {
             uint4 pieces[UNROLL];
             float x[UNROLL];
             #pragma unroll
@@ -45,7 +68,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
                 for (uint e = 0; e < PIECE; e++) acc[e] = fma(v[e], x[u], acc[e]);
             }
         }
-        for (; p < k; p += PLANES) {
+        for (; p < end; p += PLANES) {
             float v[PIECE], x = one(vec + p * vec_p);
             widen(LOAD_PIECE(column + p * mat_p), v);
             #pragma unroll
@@ -61,6 +84,34 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
             for (uint e = 0; e < PIECE; e++) sums[plane][lane * PIECE + e] += sums[plane + half_][lane * PIECE + e];
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+#if CHUNK
+    __local uint is_last;
+    uint thread = get_local_id(0), place = get_group_id(1) * get_num_groups(0) + get_group_id(0);
+    parts += (ulong)place * chunks * (LANES * PIECE);
+    __global float *mine = parts + get_group_id(2) * (LANES * PIECE);
+    for (uint c = thread; c < LANES * PIECE; c += LANES * PLANES) mine[c] = sums[0][c];
+    see_other_groups();
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (thread == 0) is_last = atomic_inc(&arrived[place]) == chunks - 1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!is_last) return;
+    see_other_groups();
+    uint quad = thread % QUADS, share = thread / QUADS;
+    float4 sum = 0;
+    #pragma unroll 8
+    for (uint c = share; c < chunks; c += SHARES) sum += fresh_quad(parts + c * (LANES * PIECE) + 4 * quad);
+    *(__local float4 *)&sums[share][4 * quad] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (thread == 0) arrived[place] = 0;
+    for (uint c = thread; c < LANES * PIECE; c += LANES * PLANES) {
+        float total = 0;
+        #pragma unroll
+        for (uint q = 0; q < SHARES; q++) total += sums[q][c];
+        uint i = get_group_id(0) * LANES * PIECE + c;
+        if (i < results) store(out + i * out_i, total);
+    }
+    return;
+#endif
     int i = get_group_id(0) * LANES * PIECE + get_local_id(0);
     if (get_local_id(0) < LANES * PIECE && i < results) store(out + i * out_i, sums[0][get_local_id(0)]);
 #else

@@ -15,8 +15,11 @@
 //
 // With SLICES above 1 (only with a producer) k is cut in as many slices, and each slice of a tile is a tile of its own.
 //
-// Needs BM BN STAGES SLICES FEED TILE_BAND LHS_K_CONTIGUOUS RHS_K_CONTIGUOUS PACK_PAIR and WORKERS, the number of
-// multiplying work-items.
+// With EARLY_K (only with the copy engine's producer and one slice) a product of the batch starts as far before k = 0 as
+// makes lhs's boxes start at multiples of 128 bytes. What lies outside an operand comes as zeros.
+//
+// Needs BM BN STAGES SLICES FEED TILE_BAND EARLY_K LHS_K_CONTIGUOUS RHS_K_CONTIGUOUS PACK_PAIR and WORKERS, the number
+// of multiplying work-items.
 
 #define BK 64
 #define ROW_BYTES 128
@@ -40,11 +43,12 @@
 #define THREADS (WORKERS + PRODUCERS)
 
 // What one launch needs to know; strides in elements. With the copy engine `lhs` and `rhs` are tensor
-// maps and their batch strides are 1, or 0 for an operand that all products of that axis share.
+// maps and their batch strides are 1, or 0 for an operand that all products of that axis share; EARLY_K then finds in
+// lhs_offset where lhs starts, and in lhs_row how far the products of the inner axis are apart.
 typedef struct {
     uint m, n, k, tiles_m, tiles_n, inner_batches;
     __global const uchar *lhs, *rhs;
-    long lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner;
+    long lhs_offset, lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner;
 } Work;
 
 #if IS_BULK
@@ -113,12 +117,19 @@ static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, ui
 
 #endif
 
+static inline uint early_k(Work work, uint inner)
+{
+    return EARLY_K ? ((uint)work.lhs_offset + inner * (uint)work.lhs_row) % (ROW_BYTES / 2) : 0;
+}
+
 // Slices come one after another, so that tiles in flight together share operands.
 #define LOCATE_TILE(index)                                                                                   \
     uint slice = SLICES == 1 ? 0 : (index) / (total / SLICES), item = SLICES == 1 ? (index) : (index) % (total / SLICES); \
     uint first_step = slice * ((steps + SLICES - 1) / SLICES);                                               \
     uint last_step = min(steps, first_step + (steps + SLICES - 1) / SLICES);                                 \
-    LOCATE_ITEM(item)
+    LOCATE_ITEM(item);                                                                                       \
+    uint early = early_k(work, batch % work.inner_batches);                                                  \
+    if (EARLY_K) last_step = (work.k + early + BK - 1) / BK
 #define LOCATE_ITEM(item)                                                                                    \
     uint batch = (item) / (tiles_m * tiles_n);                                                               \
     uint2 tile = tile_of((item) % (tiles_m * tiles_n), tiles_m, tiles_n, TILE_BAND);                         \
@@ -126,16 +137,16 @@ static inline void fill_stage(Work w, uint stage, uint bar, uint m0, uint n0, ui
 
 // The producer's whole life, for every tile of this work-group. FEED_COPY_PRODUCER hands stages over LAG later
 // than their copies are issued: the copies are then complete.
-static inline void produce(Work w, uint base, uint full, uint empty, uint total, uint steps, uint producer)
+static inline void produce(Work work, uint base, uint full, uint empty, uint total, uint steps, uint producer)
 {
-    uint tiles_m = w.tiles_m, tiles_n = w.tiles_n, slot = 0, phase = 0;
+    uint tiles_m = work.tiles_m, tiles_n = work.tiles_n, slot = 0, phase = 0;
 #if FEED == FEED_BULK_PRODUCER
     if (producer > 0) return;
     for (uint index = get_group_id(0); index < total; index += get_num_groups(0)) {
         LOCATE_TILE(index);
         for (uint step = first_step; step < last_step; step++) {
             barrier_wait(empty + 8 * slot, phase ^ 1);
-            fill_stage(w, base + slot * STAGE_BYTES, full + 8 * slot, m0, n0, step * BK, batch, 0);
+            fill_stage(work, base + slot * STAGE_BYTES, full + 8 * slot, m0, n0, step * BK - early, batch, 0);
             if (++slot == STAGES) { slot = 0; phase ^= 1; }
         }
     }
@@ -145,7 +156,7 @@ static inline void produce(Work w, uint base, uint full, uint empty, uint total,
         LOCATE_TILE(index);
         for (uint step = first_step; step < last_step; step++) {
             barrier_wait(empty + 8 * slot, phase ^ 1);
-            fill_stage(w, base + slot * STAGE_BYTES, 0, m0, n0, step * BK, batch, producer);
+            fill_stage(work, base + slot * STAGE_BYTES, 0, m0, n0, step * BK, batch, producer);
             copies_commit();
             if (issued >= LAG) {
                 COPIES_WAIT(LAG);
@@ -275,13 +286,8 @@ static inline void store_pair(__global ushort *row, uint col, uint n, uint wide,
     uint thread = get_local_id(0), warp = thread / 32, lane = thread % 32;                                   \
     uint steps = (k + BK - 1) / BK, total = tiles_m * tiles_n * batches * SLICES;                                    \
     Work work = {m, n, k, tiles_m, tiles_n, inner_batches, lhs + LHS_OFFSET, rhs + RHS_OFFSET,               \
-                 lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner};                              \
+                 lhs_offset, lhs_row, lhs_outer, lhs_inner, rhs_row, rhs_outer, rhs_inner};                              \
     out += out_offset;                                                                                       \
     prepare_barriers(work, full, empty)
-#if IS_BULK
-#define LHS_OFFSET 0
-#define RHS_OFFSET 0
-#else
-#define LHS_OFFSET 2 * lhs_offset
-#define RHS_OFFSET 2 * rhs_offset
-#endif
+#define LHS_OFFSET (IS_BULK ? 0 : 2 * lhs_offset)
+#define RHS_OFFSET (IS_BULK ? 0 : 2 * rhs_offset)

@@ -186,17 +186,21 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
                             }
 #endif
                     products_begin();
+#if SPLIT
+                    // The small products first: what they are added to is small then, and so is what rounding loses.
                     #pragma unroll
                     for (uint kk = 0; kk < KK; kk++)
                         #pragma unroll
                         for (uint i = 0; i < N_STEPS; i++) {
-#if SPLIT
                             if (kk == 0) PRODUCT_FIRST(acc[i], low_x[kk][i], high_d + (kk * 32 >> 4));
                             else PRODUCT(acc[i], low_x[kk][i], high_d + (kk * 32 >> 4));
                             PRODUCT(acc[i], x[kk][i], low_d + (kk * 32 >> 4));
-#endif
-                            PRODUCT(acc[i], x[kk][i], high_d + (kk * 32 >> 4));
                         }
+#endif
+                    #pragma unroll
+                    for (uint kk = 0; kk < KK; kk++)
+                        #pragma unroll
+                        for (uint i = 0; i < N_STEPS; i++) PRODUCT(acc[i], x[kk][i], high_d + (kk * 32 >> 4));
                     products_commit();
 #if UNROLL == 1
                     PRODUCTS_WAIT(0);

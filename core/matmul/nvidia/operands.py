@@ -57,6 +57,17 @@ class Lines:
         steps = (self.offset, self.pitch, self.outer, self.inner)
         return any(step * self.elem.size_bytes % (2 * ALIGNMENT_BYTES) for step in steps)
 
+    def in_sets(self, sets: int) -> Lines:
+        """The same lines as a batch: set i holds every `sets`-th line from the i-th on."""
+        return replace(
+            self,
+            count=self.count // sets,
+            pitch=self.pitch * sets,
+            outer=0,
+            inner=self.pitch,
+            extents=(1, sets),
+        )
+
     @property
     def batch_factors(self) -> tuple[np.uint32, np.uint32]:
         """What batch coordinates of a tensor map are multiplied with: 0 on a shared axis."""

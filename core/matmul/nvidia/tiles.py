@@ -40,13 +40,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class Extents:
-    """What the choice of a tile depends on. `odd` if lines start at odd multiples of 16 bytes."""
+    """What the choice of a tile depends on; lines of odd operands start at odd multiples of 16 bytes."""
 
     m: int
     n: int
     k: int
     batch: int
-    odd: bool = False
+    lhs_odd: bool = False
+    rhs_odd: bool = False
 
     def tiles(self, tile: Tile) -> int:
         return ceil_div(self.m, tile.bm) * ceil_div(self.n, tile.bn) * self.batch
@@ -95,8 +96,10 @@ def estimate(
     """Time of the whole product, in multiply-adds of one multiprocessor at full rate."""
     tiles = extents.tiles(tile) * slices
     busy = min(tiles, units)
-    line = max(costs.line * busy, costs.odd_line if extents.odd else 0)
-    step = max(tile.bm * tile.bn * depth / tile.rate, (tile.bm + tile.bn) * line)
+    even = costs.line * busy
+    odd = max(even, costs.odd_line)
+    lines = tile.bm * (odd if extents.lhs_odd else even) + tile.bn * (odd if extents.rhs_odd else even)
+    step = max(tile.bm * tile.bn * depth / tile.rate, lines)
     steps = ceil_div(ceil_div(extents.k, depth), slices)
     time = ceil_div(tiles, units) * (steps + costs.finish_steps) * step
     if slices == 1:
