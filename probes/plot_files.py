@@ -28,6 +28,8 @@ from .roofline import Point, Roofline
 
 _POINT_COLOURS = {"f32": "#c1440e", "f64": "#5b2a86", "f16": "#0b6e4f", "bf16": "#1f5fa8"}
 _LINE = "#444444"
+_PLOT_INCH, _LIST_INCH, _LIST_LENGTH = 8.2, 4.2, 62
+"""Widths of the drawing and of a column of the list, and the most characters of a line in that."""
 _PLOT_HINT = "It comes with the extra [plot]: pip install '.[plot]' in the clone, or pip install matplotlib."
 _FOLDER_HINT = "Name a file in a folder that exists and that you can write to."
 
@@ -76,7 +78,8 @@ def _rendered(roofline: Roofline, kind: str) -> bytes:
     with rc_context({"svg.hashsalt": "rooftune", "svg.fonttype": "none", "font.size": 10}):
         listed = len(roofline.points)
         columns = 1 if listed <= 30 else 2
-        figure = Figure(figsize=(12 + 3 * (columns - 1), 7), dpi=120, layout=None)
+        width_inch = _PLOT_INCH + columns * _LIST_INCH
+        figure = Figure(figsize=(width_inch, 7), dpi=120, layout=None)
         FigureCanvasAgg(figure)
         _draw(figure, roofline, columns, titled=kind == "png")
         out = io.BytesIO()
@@ -85,8 +88,8 @@ def _rendered(roofline: Roofline, kind: str) -> bytes:
 
 
 def _draw(figure: Any, roofline: Roofline, columns: int, *, titled: bool) -> None:
-    width = 0.58 if columns == 1 else 0.48
-    axes = figure.add_axes((0.09, 0.09, width, 0.84))
+    plot = _PLOT_INCH / figure.get_figwidth()
+    axes = figure.add_axes((0.12 * plot, 0.09, 0.85 * plot, 0.84))
     x_span, y_span = roofline.span()
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -104,7 +107,7 @@ def _draw(figure: Any, roofline: Roofline, columns: int, *, titled: bool) -> Non
     figure.canvas.draw()  # fixes where data lies in pixels
     taken = _lines(axes, roofline, x_span, y_span)
     _points(figure, axes, roofline.points, taken)
-    _lists(figure, roofline, 0.09 + width + 0.02, columns)
+    _lists(figure, roofline, plot, columns)
 
 
 Pixels = tuple[float, float]
@@ -187,21 +190,21 @@ def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
         return
     first = 0.93 - 0.026 * (len(lines) + 1)
     figure.text(left, first, "decisions: rate, share of the roofline, kernel", fontsize=8, va="top")
-    each, length = -(-len(roofline.points) // columns), 58 if columns == 1 else 48
+    each = -(-len(roofline.points) // columns)
     step = min(0.026, (first - 0.03) / (each + 1))
     for number, point in enumerate(roofline.points):
         column, row = divmod(number, each)
-        x, y = left + column * (0.99 - left) / columns, first - step * (row + 1)
+        x, y = left + column * (1 - left) / columns, first - step * (row + 1)
         colour = _POINT_COLOURS.get(point.dtype, "#000000")
-        text = f"{point_mark(number)})  {_short(point, length)}"
+        text = f"{point_mark(number)})  {_short(point)}"
         figure.text(x, y, text, fontsize=8, va="top", color=colour)
 
 
-def _short(point: Point, length: int) -> str:
-    share = share_text(point)
+def _short(point: Point) -> str:
+    share = share_text(point, then="then")
     name = f"{point.label} {point.dtype}".strip()
     text = f"{name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.winner.removeprefix('matmul_')}"
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return text if len(text) <= _LIST_LENGTH else text[: _LIST_LENGTH - 1] + "…"
 
 
 _RINGS = (16.0, 26.0, 36.0, 48.0, 62.0, 78.0, 96.0, 116.0)

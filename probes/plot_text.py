@@ -44,12 +44,12 @@ def point_text(point: Point) -> str:
     return ", ".join([rated, *([share] if share else []), point.winner])
 
 
-def share_text(point: Point, of: str = "") -> str:
+def share_text(point: Point, of: str = "", then: str = "when decided") -> str:
     """The share of the peaks of now, and where it is another, that of the peaks when it was decided."""
     if point.share is None:
         return ""
-    then = f" ({point.decided_share:.0%} when decided)" if point.moved else ""
-    return f"{point.share:.0%} {of}".strip() + then
+    before = f" ({point.decided_share:.0%} {then})" if point.moved else ""
+    return f"{point.share:.0%} {of}".strip() + before
 
 
 def decades(low: float, high: float) -> list[float]:
