@@ -27,7 +27,7 @@ def decisions(
     Without shapes: all of the environment. With shapes: those of their keys on this device; exits with 4
     if there is none.
     """
-    from rooftune.decided import stored_records
+    from rooftune.decided import stored_records, tuning_command
     from rooftune.errors import WorkError
     from rooftune.matmul.problem import Shape
     from rooftune.session import Session
@@ -44,7 +44,7 @@ def decisions(
         texts = " ".join(shape.text for shape in parsed)
         raise WorkError(
             f"no decision is stored for {texts} on this device at level {session.level}",
-            hint=f"Tune first: tune shapes {texts}",
+            hint=f"Tune first: {tuning_command(session, parsed, elem, batch, precision)}",
         )
     print_lines(to_json(record) for record in records)
     if not records:

@@ -13,8 +13,9 @@ from .render import (
     format_bytes,
     format_rate,
     format_seconds,
+    named_rows,
     print_folded,
-    print_table,
+    print_lines,
     say,
     say_error,
     status_line,
@@ -98,9 +99,8 @@ def probe(
     if common.json:
         emit("probe", report.to_json())
     else:
-        print_table(
-            ("PROBE", "VALUE", "SPREAD", "FROM"), map(_row, report.results), right=("VALUE", "SPREAD")
-        )
+        rows = map(_row, report.results)
+        print_lines(named_rows(("PROBE", "VALUE", "SPREAD", "FROM"), rows, right=("VALUE", "SPREAD")))
         print_folded(f"{_named(result)}: {_remark(result)}" for result in report.results if _remark(result))
         busy = [_named(result) for result in report.results if result.spread > BUSY_SPREAD]
         if busy:

@@ -96,31 +96,13 @@ def wrapped(line: str, indent: str = "", stream: TextIO | None = None) -> list[s
     return [*folded, *more]
 
 
-def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
-) -> None:
-    """Print a table to stdout; the columns named in `right` are aligned right.
-
-    It takes the width it needs up to the terminal's, then folds its cells.
-    """
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
-    _console(sys.stdout).print(table)
-
-
 def named_rows(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
 ) -> Iterator[str]:
     """Lines of a table of names and figures, for stdout; the columns named in `right` are aligned right.
 
     A name, the first of a row, that is too long for the width has a line of its own: cut, names of many
-    parts look alike.
+    parts look alike. Figures are folded where even they are too wide.
     """
     table = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -136,7 +118,7 @@ def named_rows(
         if len(name) > widths[0]:
             yield name
             name = ""
-        yield laid_out([name, *figures])
+        yield from wrapped(laid_out([name, *figures]), "    ")
 
 
 def say(message: str) -> None:

@@ -52,6 +52,7 @@ def roofline(
 
     files = [path for path in (png, html) if path is not None]
     with status_line(STARTING) as status:
+        from rooftune.decided import tuning_command
         from rooftune.probes.plot_files import check_possible, write_html, write_png
         from rooftune.session import Session
 
@@ -73,7 +74,8 @@ def roofline(
     for problem in found.problems:
         warn(problem)
     for shape in missing:
-        warn(f"no decision is stored for {shape} {elem}; `tune shapes {shape}` makes one")
+        command = tuning_command(session, [Shape.parse(shape)], elem, batch, precision)
+        warn(f"no decision is stored for {shape} {elem}; `{command}` makes one")
     if png is not None:
         write_png(found, png)
     if html is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from .config import EnvironmentConfig
 from .device.client import Client
 from .matmul.key import MatmulAutotuneKey
 from .matmul.problem import Elem, Problem, Shape
 from .session import TUNER, Session
 from .tuning.decision import Decision
+from .tuning.level import Level
 from .tuning.place import Place
 from .tuning.tunable import key_text
 
@@ -46,6 +48,28 @@ def stored_decisions(session: Session, problems: Sequence[Problem], client: Clie
         )
         if decision is not None:
             yield decision
+
+
+def tuning_command(
+    session: Session, shapes: Sequence[Shape], elem: Elem, batch: int, precision: str | None
+) -> str:
+    """The command line that tunes these shapes as this session looks for them."""
+    options = (
+        f"--dtype {elem}" if elem is not Elem.F32 else "",
+        f"--batch {batch}" if batch != 1 else "",
+        f"--precision {precision}" if precision else "",
+    )
+    words = ["tune shapes", *(shape.text for shape in shapes), *options, *place_options(session)]
+    return " ".join(filter(None, words))
+
+
+def place_options(session: Session) -> list[str]:
+    """The options that make a command look where this session does."""
+    environment, level = session.config.environment.name, session.level
+    return [
+        *([f"--level {level}"] if level is not Level.BALANCED else []),
+        *([f"--environment {environment}"] if environment != EnvironmentConfig().name else []),
+    ]
 
 
 def read_decision(data: dict[str, Any] | None) -> Decision | None:

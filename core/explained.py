@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .decided import stored_decisions
+from .decided import place_options, stored_decisions, tuning_command
 from .device.client import Client
 from .errors import UsageError, WorkError
 from .kernel_run import parse_size, size_text
@@ -232,7 +232,8 @@ def explain(
     problem = session.problem(shape, elem, batch, precision)
     found = list(stored_decisions(session, [problem], client))
     if not found:
-        raise _none_stored(session, client, shape.text, f"tune shapes {shape.text}")
+        how = tuning_command(session, [shape], elem, batch, precision)
+        raise _none_stored(session, client, f"{shape.text} {elem}", how)
     plan = view_plan(shape.text, problem, client.profile, level=session.level)
     return explained_product(shape, problem, plan, found[0])
 
@@ -270,8 +271,9 @@ def explain_own(
     item = _chosen(here, which, session.level)
     name = browse.short_tuner(tuner)
     if item is None:
-        option = f" --size {which}" if which is not None and _size(which) else ""
-        again = f"tune kernel {what}{option}" if tuner.startswith(KERNEL) else f"use the tuner {name}"
+        options = [f"--size {which}"] if which is not None and _size(which) else []
+        command = " ".join(["tune kernel", what, *options, *place_options(session)])
+        again = command if tuner.startswith(KERNEL) else f"use the tuner {name}"
         raise _none_stored(session, client, f"{name} {which}" if which else name, again)
     spec = spec or (find_spec(session.store, name) if tuner.startswith(KERNEL) else None)
     return _explained_own(item, name, which, session.level, spec)

@@ -71,6 +71,13 @@ def check_request(
 ) -> None:
     """Raises UsageError for what no device could be asked."""
     known_name(what, PROBES, "probe")
+    of_bandwidth = {
+        "access": access, "working set": working_set_bytes, "cold reads": cold_reads, "sweep": sweep,
+    }
+    for probe, options in (("compute", {"dtype": dtype}), ("bandwidth", of_bandwidth)):
+        given = [name for name, value in options.items() if value]
+        if given and what not in (probe, "all"):
+            raise UsageError(f"{given[0]} is for {probe}, not for {what}", hint="Leave it out.")
     if dtype is not None:
         known_name(dtype, (*DTYPES, *UNIT_DTYPES), "element type")
     if access is not None:

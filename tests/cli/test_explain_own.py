@@ -40,7 +40,7 @@ def test_by_file_name_size_and_id(tuned, tune):
     ("args", "code", "said"),
     [
         (["scale"], 2, "there are 2 decisions of this tuner: 8192 ("),
-        (["scale", "70000"], 4, "Tune it first: tune kernel scale --size 70000"),
+        (["scale", "70000"], 4, "Tune it first: tune kernel scale --size 70000 --environment own"),
         (["scale", "zz"], 2, "'zz' is neither a problem size nor the id"),
         (["scale", "300", "--dtype", "f64"], 2, "are for shapes"),
         (["unknown"], 2, "'unknown' is neither a shape nor a tuner with decisions here; those are: scale"),
@@ -57,3 +57,9 @@ def test_a_kernel_that_changed_since_is_a_sign(tuned, tune, tmp_path):
     assert "has changed since: the next call tunes the key anew" in tune("explain", "scale.toml", *HERE).out
     (tmp_path / "scale.toml").write_text(SPEC.replace("[1, 4]", "[1, 2, 4]"))
     assert "another list of configurations than today" in tune("explain", "scale.toml", *HERE).out
+
+
+def test_the_command_that_would_help_has_the_options_that_were_given(tune):
+    options = ["--dtype", "f16", "--batch", "2", "--level", "full", *HERE]
+    for command in ("explain", "decisions"):
+        assert f"tune shapes 9 {' '.join(options)}\n" in tune(command, "9", *options).err
