@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -419,7 +418,6 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
         yield from wrapped(f"{name:14} {first}", " " * 15)
         yield from (f"{'':14} {line}" for line in more)
     if decision is not None:
-        yield ""
         yield from _evidence_lines(decision)
 
 
@@ -427,7 +425,8 @@ def _evidence_lines(decision: Decision) -> Iterator[str]:
     """The candidates with samples, best first; then the others, those with one reason together."""
     from rooftune.store.browse import printable
 
-    rows = map(partial(_evidence_row, decision), decision.ranking)
+    rows = [_evidence_row(decision, evidence) for evidence in decision.ranking]
+    yield from [""] if rows else []
     yield from named_rows(_EVIDENCE, rows, right=_EVIDENCE[2:])
     for remark in smaller_medians(decision):
         yield from wrapped(f"    {printable(remark)}", "    ")

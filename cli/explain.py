@@ -183,7 +183,8 @@ def _rows(found: Explanation) -> Iterator[list[str]]:
 
 
 def _foot(found: Explanation) -> Iterator[str]:
-    yield ""
+    if found.evidence:
+        yield ""
     shown = [e for e in found.evidence if e.index != found.decision.index]
     yield from _part("Note", *smaller_medians(found.decision))
     lines = [f"{_some(names)}: {reason}" for reason, names in found.reasons(shown).items()]

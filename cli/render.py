@@ -101,10 +101,12 @@ def named_rows(
 ) -> Iterator[str]:
     """Lines of a table of names and figures, for stdout; the columns named in `right` are aligned right.
 
-    A name, the first of a row, that is too long for the width has a line of its own: cut, names of many
-    parts look alike. Figures are folded where even they are too wide.
+    Without rows there are none. A name, the first of a row, that is too long for the width has a line of its
+    own: cut, names of many parts look alike. Figures are folded where even they are too wide.
     """
     table = [headings, *rows]
+    if len(table) == 1:
+        return
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     room = columns(sys.stdout) - sum(width + 1 for width in widths[1:])
     fitting = [len(row[0]) for row in table if len(row[0]) <= room]

@@ -108,7 +108,7 @@ def test_names_of_many_parameters_are_whole(width: int, monkeypatch: pytest.Monk
     )
     lines = list(_evidence_lines(cast(Decision, decision)))
     assert all(any(name in line for line in lines) for name in names)
-    assert len(lines) == (5 if width == 80 else 3)
+    assert len(lines) == (6 if width == 80 else 4)
     assert len({line.index("measured") for line in lines if "measured" in line}) == 1
 
 
@@ -118,7 +118,7 @@ def test_a_reason_of_several_lines_keeps_them_and_other_control_characters_go(ca
     decision = SimpleNamespace(ranking=[], evidence=evidence, median_s=None, tie_break=None)
     lines = list(_evidence_lines(cast(Decision, decision)))
     log = ["<source>:3:5: error: x", "        ?[31mfoo", "    ^"]
-    assert lines[2:] == ["error: it does not compile:", *log, "  0 bad"]
+    assert lines[1:] == ["error: it does not compile:", *log, "  0 bad"]
 
 
 def test_rm(tune: Callable[..., Any], store: Path) -> None:
