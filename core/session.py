@@ -187,6 +187,7 @@ class Session:
                 Bound("memory", nbytes, peaks.bytes_per_s, threshold),
             ),
             peaks.launch_window_s,
+            peaks.plain_ops_per_s,
         )
 
     def bounds_for(self, client: Client, ops: int, nbytes: int, elem: Elem = Elem.F32) -> Bounds:

@@ -19,13 +19,15 @@ class Peaks(NamedTuple):
     """Operations a second, bytes a second, the event window of an empty kernel in seconds, and evidence.
 
     A peak that could not be measured is NaN and bounds nothing. The evidence is JSON data: which probe
-    gave each peak, and what the others gave.
+    gave each peak, and what the others gave. `plain_ops_per_s` is the peak without matrix instructions, where
+    it was probed for this.
     """
 
     ops_per_s: float
     bytes_per_s: float
     launch_window_s: float
     evidence: dict[str, Any]
+    plain_ops_per_s: float | None = None
 
 
 _probers: WeakKeyDictionary[Client, Prober] = WeakKeyDictionary()
@@ -81,7 +83,8 @@ def peaks_for(
         "launch": _shown(launched),
         "problems": problems,
     }
-    return Peaks(ops_per_s, moved.value if moved else nan, float(window), evidence)
+    plain = next((value for value, found in computes if found.facts.get("arithmetic") == "plain"), None)
+    return Peaks(ops_per_s, moved.value if moved else nan, float(window), evidence, plain)
 
 
 def compute_sources(prober: Prober, elem: str, precision: str) -> list[tuple[str, str, float]]:

@@ -48,7 +48,12 @@ class Rewrite(Protocol):
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One kernel launch: program text, build options, sizes, arguments in order."""
+    """One kernel launch: program text, build options, sizes, arguments in order.
+
+    `group_ops` is how many operations (two to a multiply-add) a work-group makes of the product, on average,
+    those past its edges included; 0: not said. `matrix`: by matrix instructions. `strided`: what it reads
+    most of does not lie along its reads.
+    """
 
     source: str
     name: str
@@ -57,6 +62,9 @@ class KernelCall:
     local_size: tuple[int, ...] | None
     args: tuple[Arg, ...]
     rewrite: Rewrite | None = None
+    group_ops: float = 0.0
+    matrix: bool = False
+    strided: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,13 @@ from ..errors import OutOfMemoryError, UnsupportedError
 from ..proof.output import OutputCheck
 from ..proof.subject import MatmulProof
 from ..tuning.bounds import Bounds
+from ..tuning.foresight import NOTHING_FORESEEN, Foresight
 from ..tuning.level import Level
 from ..tuning.tunable import Tunable, TunableSet, TuneGroup
 from .candidates import CANDIDATES, Candidate
+from .cost import compute_ops
 from .executor import Prepared, prepare
-from .floor import floor_s
+from .floor import floor_s, foresight
 from .groups import tune_groups
 from .key import MatmulAutotuneKey
 from .problem import Problem
@@ -116,10 +118,20 @@ class MatmulCandidates:
         if candidate is None:  # one that was added to the set
             return None
         try:
-            profile = self.client.profile
-            return floor_s(candidate.plan(inputs.problem, profile), bounds, profile.compute_units)
+            return floor_s(candidate.plan(inputs.problem, self.client.profile), bounds, self.client.profile)
         except UnsupportedError:
             return None
+
+    def foresight(self, name: str, inputs: MatmulInputs) -> Foresight:
+        """What is foreseen of a candidate; nothing where it refuses the problem."""
+        candidate = next((candidate for candidate in CANDIDATES if candidate.name == name), None)
+        if candidate is None:
+            return NOTHING_FORESEEN
+        try:
+            profile, problem = self.client.profile, inputs.problem
+            return foresight(candidate.plan(problem, profile), compute_ops(problem), profile)
+        except UnsupportedError:
+            return NOTHING_FORESEEN
 
     def tunables(self, level: Level, bounds: Callable[[MatmulInputs], Bounds | None]) -> TunableSet:
         """All candidates as a set for the tuner, in the order of the table."""
@@ -129,6 +141,7 @@ class MatmulCandidates:
         ).with_bounds(lambda _key, inputs: bounds(inputs))
         tunables.with_check(OutputCheck(self.client))
         tunables.with_floor(lambda _key, inputs, tunable: self.floor_s(tunable.name, inputs, bounds(inputs)))
+        tunables.with_foresight(lambda _key, inputs, tunable: self.foresight(tunable.name, inputs))
         groups = tune_groups(self.client.profile)
         for candidate in CANDIDATES:
             tunables.with_tunable(self._tunable(candidate, groups))

@@ -74,7 +74,7 @@ class Prover:
     def prove(
         self, client: Any, tunables: Mapping[int, Tunable], key: Any, inputs: Any
     ) -> Mapping[int, Verdict]:
-        """Starts what is not yet proven; the mapping waits for a verdict when it is asked for it."""
+        """Starts what is not yet proven, in this order; the mapping waits for a verdict when asked for it."""
         return self.of(client).prove(tunables, key, inputs)
 
     def paused(self, client: Any) -> AbstractContextManager[object]:
@@ -154,9 +154,9 @@ class DeviceProver:
         return self.client.exclusive() if self.client.profile.is_cpu else nullcontext()
 
     def prove(self, tunables: Mapping[int, Tunable], key: Any, inputs: Any) -> Mapping[int, Verdict]:
-        """Starts what is not yet proven; the mapping waits for a verdict when it is asked for it."""
+        """Starts what is not yet proven, in this order; the mapping waits for a verdict when asked for it."""
         here = KernelTrials(self.client)
-        return Verdicts(self, {i: self._begin(tunables[i], key, inputs, here) for i in sorted(tunables)})
+        return Verdicts(self, {i: self._begin(tunables[i], key, inputs, here) for i in tunables})
 
     def _begin(self, tunable: Tunable, key: Any, inputs: Any, here: KernelTrials) -> Verdict | Pending:
         if self.config.mode == "off" or tunable.proof is None:

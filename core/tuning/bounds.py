@@ -46,11 +46,13 @@ class Bounds:
     """All bounds of a problem, and the event window of an empty kernel in seconds.
 
     A bound whose peak is zero, negative, NaN or infinite says nothing and is dropped here. The launch
-    term is on the same clock as the samples; without a bound it is no limit.
+    term is on the same clock as the samples; without a bound it is no limit. `plain_ops_per_s` is the peak
+    without matrix instructions, where it was probed: no bound, since others may use them.
     """
 
     bounds: tuple[Bound, ...]
     launch_window_s: float = 0.0
+    plain_ops_per_s: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", tuple(bound for bound in self.bounds if bound.usable))
@@ -61,6 +63,11 @@ class Bounds:
     def roofline_s(self) -> float | None:
         """Seconds no correct candidate can stay below; None without a bound."""
         return max((bound.least_s for bound in self.bounds), default=None)
+
+    @property
+    def tolerance(self) -> float:
+        """How many times the least possible time is good enough; 1 where no more than that is."""
+        return max((1 / bound.threshold for bound in self.bounds if bound.threshold), default=1.0)
 
     @property
     def limit_s(self) -> float | None:

@@ -20,6 +20,7 @@ from .decision import Check, Decision, Evidence, OutcomeKind, Timings, utc_now
 from .drift import drift
 from .events import Event, ProofFailed, reason_of
 from .failures import FAULT_HINT, FaultWhileTuning, fault_reason, nothing_ran
+from .foresight import NOTHING_FORESEEN, Foresight
 from .level import Level
 from .plan import make_plan
 from .reuse import Reuse
@@ -138,6 +139,12 @@ class Contest:
         self.context.progress("probe", 1, 1)
         if self.bounds is not None and self.context.level is not Level.FULL:
             self.limit_s = self.bounds.limit_s
+
+    @property
+    def tolerance(self) -> float:
+        """How many times the least possible time is good enough."""
+        wanted = self.context.short_circuit and self.context.level is not Level.FULL
+        return self.bounds.tolerance if wanted and self.bounds is not None else 1.0
 
     # Rounds
 
@@ -272,6 +279,7 @@ class Contest:
             list(self.contenders(indexes)),
             settings,
             self.limit_s if self.context.short_circuit else None,
+            tolerance=self.tolerance,
             may_drop=level is not Level.FULL,
             break_ties=not quick,
             hold=self.hold,
@@ -294,6 +302,7 @@ class Contest:
                 self.sampler(index),
                 self.preparer(index, verdicts, partial(self.tell, done, len(indexes))),
                 self.floor(index),
+                self.foresight(index),
             )
 
     def begun(self, indexes: list[int]) -> Mapping[int, Verdict]:
@@ -303,7 +312,8 @@ class Contest:
 
     def proofs(self, indexes: list[int]) -> Mapping[int, Verdict]:
         with self.timed("prove_s"):
-            candidates = {index: self.tunables[index] for index in sorted(indexes)}
+            first = sorted(indexes, key=lambda index: (self.foresight(index).factor, index))
+            candidates = {index: self.tunables[index] for index in first}
             return self.context.prover.prove(self.client, candidates, self.key, self.inputs)
 
     def hold(self) -> ExitStack:
@@ -373,6 +383,10 @@ class Contest:
         if floor is None:
             return lambda: None
         return lambda: floor(self.key, self.inputs, self.tunables[index])
+
+    def foresight(self, index: int) -> Foresight:
+        foresee = self.tunables.foresight
+        return NOTHING_FORESEEN if foresee is None else foresee(self.key, self.inputs, self.tunables[index])
 
     def output_holds(self, index: int) -> bool:
         """Looks at a contender's output once more: a kernel may be right at first and wrong later."""

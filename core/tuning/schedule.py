@@ -36,6 +36,9 @@ SHORT_RUN_S = 10e-3
 TELLING_RUN_S = 0.25
 """A first run as long as this, and HOPELESS_FACTOR times the leader's best, is not repeated."""
 
+KIN_FACTOR = 3.0
+"""A candidate is not expected to come this many times closer to its floor than the best of its kin did."""
+
 SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
 SHORT_TIE_SAMPLES = 60
@@ -81,6 +84,7 @@ def run_round(
     settings: BenchSettings,
     limit_s: float | None = None,
     *,
+    tolerance: float = 1.0,
     may_drop: bool = True,
     break_ties: bool = True,
     hold: Hold = nullcontext,
@@ -89,16 +93,17 @@ def run_round(
 ) -> RoundResult:
     """Measures contenders against one another and ranks the survivors.
 
-    `limit_s` is the time good enough to stop at, None for none. `may_drop=False` keeps slow ones to the
-    end, `break_ties=False` leaves a near tie as it is. `hold()` keeps the device for one's own while
-    samples are taken; `progress(done, total)` is called outside it. Any error
+    `limit_s` is the time good enough to stop at, None for none. `tolerance` is how many times its least
+    possible time is good enough: who could better the leader by less than that is not measured.
+    `may_drop=False` keeps slow ones to the end, `break_ties=False` leaves a near tie as it is. `hold()` keeps
+    the device for one's own while samples are taken; `progress(done, total)` is called outside it. Any error
     disqualifies its candidate; only DeviceFaultError ends the round, since nothing runs on that device
     afterwards.
     """
     if not settings.adaptive:
         limit_s, may_drop = None, False
     standings = [Standing(contender) for contender in sorted(contenders, key=lambda c: c.index)]
-    race = _Race(standings, settings, limit_s, may_drop, hold, clock, progress, break_ties)
+    race = _Race(standings, settings, limit_s, may_drop, hold, clock, progress, break_ties, tolerance)
     race.first_pass()
     if not race.short_circuit:
         race.rounds()
@@ -117,6 +122,7 @@ class _Race:
     clock: Callable[[], float]
     progress: Callable[[int, int], object]
     break_ties: bool = True
+    tolerance: float = 1.0
     events: list[Event] = field(default_factory=list)
     short_circuit: Standing | None = None
     tie: TieBreak | None = None
@@ -173,22 +179,42 @@ class _Race:
         self.progress(len(self.standings), len(self.standings))
 
     def in_order(self) -> list[Standing]:
-        """By ascending index; but those that need more at the least come later, when a leader is known."""
+        """By ascending index; but those foreseen to need more come later, when a leader is known."""
         if not self.may_drop:
             return self.standings
         for standing in self.standings:
             standing.floor_s = standing.contender.floor_s()
-        return sorted(self.standings, key=lambda standing: (standing.floor_s or 0.0, standing.index))
+        return sorted(self.standings, key=lambda standing: standing.foreseen)
 
     def cannot_win(self, standing: Standing) -> bool:
-        floor_s = standing.floor_s
+        """Whether it is not worth compiling: by its floor, or by what was seen of its kin."""
         leader = min(self.live, key=lambda live: live.samples.best, default=None)
-        if floor_s is None or leader is None or floor_s < leader.samples.best:
+        if leader is None or not self.may_drop:
             return False
-        needs, takes = in_words(floor_s), in_words(leader.samples.best)
-        reason = f"can't win: needs {needs} at the least, {leader.name} took {takes}"
-        self.retire(standing, State.SKIPPED, reason)
-        return True
+        reason = self.too_late(standing, leader) or self.hopeless_kin(standing, leader)
+        if reason:
+            self.retire(standing, State.SKIPPED, reason)
+        return bool(reason)
+
+    def too_late(self, standing: Standing, leader: Standing) -> str:
+        """Why its floor is too high, or empty. A level that takes less than the best does so here, too."""
+        floor_s, leader_s = standing.floor_s, leader.samples.best
+        if floor_s is None or floor_s * self.tolerance < leader_s:
+            return ""
+        needs, takes = in_words(floor_s), in_words(leader_s)
+        what = "can't win" if floor_s >= leader_s else "can't win by enough"
+        return f"{what}: needs {needs} at the least, {leader.name} took {takes}"
+
+    def hopeless_kin(self, standing: Standing, leader: Standing) -> str:
+        kind = standing.contender.foresight.kin
+        kin = [s for s in self.standings if s.timed and s.contender.foresight.kin == kind is not None]
+        nearest = min(kin, key=standing.judged_by, default=None)
+        if nearest is None or nearest is leader:
+            return ""
+        if standing.judged_by(nearest) < KIN_FACTOR * leader.samples.best:
+            return ""
+        factor = nearest.least_s / leader.samples.best
+        return f"much like {nearest.name}, which took {factor:.1f} times as long as {leader.name}"
 
     def prepared(self, standing: Standing) -> bool:
         try:

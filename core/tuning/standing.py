@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .foresight import NOTHING_FORESEEN, Foresight
 from .samples import Samples
 
 
@@ -34,6 +35,7 @@ class Contender:
     sample: Callable[[int], float]
     prepare: Callable[[], object] = lambda: None
     floor_s: Callable[[], float | None] = lambda: None
+    foresight: Foresight = NOTHING_FORESEEN
 
 
 @dataclass
@@ -66,6 +68,22 @@ class Standing:
     def least_s(self) -> float:
         """The shortest it ever took, in seconds, whether that counts for its rank or not."""
         return min(self.warm_up_s, *self.samples.values)
+
+    @property
+    def foreseen(self) -> tuple[float, float, int]:
+        """What orders the first pass: its floor times its factor first, where floors are known."""
+        factor = self.contender.foresight.factor
+        return (self.floor_s or 0.0) * factor, factor, self.index
+
+    @property
+    def timed(self) -> bool:
+        return bool(len(self.samples))
+
+    def judged_by(self, kin: Standing) -> float:
+        """Seconds it would take if it were as far from its floor as its kin was from its own."""
+        if not self.floor_s or not kin.floor_s:
+            return kin.least_s
+        return kin.least_s * self.floor_s / kin.floor_s
 
     @property
     def rank(self) -> tuple[float, int]:

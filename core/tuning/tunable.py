@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ..errors import UsageError
 from .bounds import Bounds
+from .foresight import Foresight
 
 Ranking = int | tuple[int, str]
 """A priority, or a priority and the reason for it in a few words."""
@@ -97,6 +98,7 @@ class TunableSet:
         self.bounds: Callable[[Any, Any], Bounds | None] | None = None
         self.check: Callable[[Any, Any], object] | None = None
         self.floor: Callable[[Any, Any, Tunable], float | None] | None = None
+        self.foresight: Callable[[Any, Any, Tunable], Foresight] | None = None
         self.search: Callable[[Any], SearchStrategy] | None = None
         self._tunables: list[Tunable] = []
         self._checksum = self._fingerprint = ""
@@ -131,6 +133,14 @@ class TunableSet:
         A candidate that can't beat the best measured so far is then not measured at all.
         """
         self.floor = floor
+        return self
+
+    def with_foresight(self, foresight: Callable[[Any, Any, Tunable], Foresight]) -> TunableSet:
+        """`foresight(key, inputs, tunable)` tells what is foreseen of a candidate before anything is known.
+
+        It changes who is compiled and measured first, and who then not at all.
+        """
+        self.foresight = foresight
         return self
 
     def with_search(self, search: Callable[[Any], SearchStrategy]) -> TunableSet:

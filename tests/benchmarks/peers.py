@@ -17,6 +17,7 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,8 @@ CALLS = 5
 ROWS = 3
 PAUSE_S = 0.2
 KT_ITERATIONS = 7
-BLOCK_ARGS = "int col_block, int row_block, int depth_block"
+BLOCK_ARGS = ("col_block", "row_block", "depth_block", "copy_rhs", "depth", "slices")
+PARTS_ARG = ", __global acc_t *restrict parts"
 
 
 @dataclass(frozen=True)
@@ -311,12 +313,18 @@ def _source(call: KernelCall) -> str:
         if option.startswith("-D"):
             name, _, value = option[2:].partition("=")
             macros.append(f"#define {name} {value or 1}")
-    cols, rows, depth = (arg.item() for arg in call.args[-3:] if isinstance(arg, np.generic))
-    head, signature, body = call.source.partition(BLOCK_ARGS)
-    opening = body.index("\n{\n") + 3
-    fixed = f"    int col_block = {cols}, row_block = {rows}, depth_block = {depth};\n"
-    renamed = signature.replace("_block", "_ignored")
-    return "\n".join(macros) + "\n" + head + renamed + body[:opening] + fixed + body[opening:]
+    numbers = [arg.item() for arg in call.args if isinstance(arg, np.generic)][-len(BLOCK_ARGS) :]
+    at = call.source.index("__kernel void cpu_gemm")
+    opening = call.source.index("\n{\n", at) + 3
+    signature = call.source[at:opening].replace(PARTS_ARG, "")
+    for name in BLOCK_ARGS:
+        signature = re.sub(rf"\b{name}\b", f"{name}_ignored", signature)
+    fixed = "".join(
+        f"    int {name} = {number};\n" for name, number in zip(BLOCK_ARGS, numbers, strict=True)
+    )
+    fixed += "    __global acc_t *parts = 0;\n"
+    head, body = call.source[:at], call.source[opening:]
+    return "\n".join(macros) + "\n" + head + signature + fixed + body
 
 
 def _place(client: Client) -> tuple[int, int]:

@@ -131,5 +131,5 @@ def test_variants_of_the_cpu_kernel_are_programs_with_their_block_fixed():
     variants = cpu_variants(Device(), Shape.parse("512").problem(Elem.F32))  # type: ignore[arg-type]
     assert len({tuple(params.values()) for params, _ in variants}) == len(variants) > 20
     source = _source(variants[0][1])
-    assert "#define KC" in source and "int col_ignored" in source
+    assert "#define KC" in source and "int col_block_ignored" in source
     assert "int col_block = " in source

@@ -10,6 +10,7 @@ from typing import Any
 
 from rooftune.errors import MeasurementError
 from rooftune.tuning.context import FreeClaim
+from rooftune.tuning.foresight import NOTHING_FORESEEN, Foresight
 from rooftune.tuning.place import Place
 from rooftune.tuning.schedule import Contender
 from rooftune.tuning.tunable import Tunable
@@ -46,6 +47,7 @@ class Bench:
         warm_up: Any = 1.0,
         name: str = "",
         floor: float | None = None,
+        foresight: Foresight = NOTHING_FORESEEN,
         prepare: Callable[[], object] = lambda: None,
     ) -> Contender:
         name = name or "abcdefghijklmnopqrstuvwxyz"[index]
@@ -58,7 +60,7 @@ class Bench:
             self.log.append(name)
             return series.next()
 
-        return Contender(index, name, sample, prepare, lambda: floor)
+        return Contender(index, name, sample, prepare, lambda: floor, foresight)
 
     def contenders(self, *times: Any) -> list[Contender]:
         return [self.contender(index, series) for index, series in enumerate(times)]

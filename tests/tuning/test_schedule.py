@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
+from rooftune.tuning.foresight import Foresight
 from rooftune.tuning.samples import BenchSettings
 from rooftune.tuning.schedule import Contender, RoundResult, State, run_round
 
@@ -556,6 +557,50 @@ def test_those_that_need_most_come_last_when_a_leader_is_known() -> None:
     result = run_round([bench.contender(i, 1.0, floor=floor) for i, floor in enumerate(floors)], DEFAULTS)
     assert bench.order.startswith("cbd")
     assert states(result)["a"] == "skipped"
+
+
+def test_one_that_could_better_the_leader_by_less_than_is_asked_for_is_not_measured() -> None:
+    for tolerance, sampled in ((1.0, True), (1.25, False)):
+        bench = Bench()
+        contenders = [bench.contender(0, 1.0), bench.contender(1, 1.0, floor=0.9)]
+        result = run_round(contenders, DEFAULTS, tolerance=tolerance)
+        assert bool(bench.sampled("b")) is sampled
+    assert "can't win by enough" in result.standings[1].reason
+
+
+def test_those_foreseen_to_take_longest_come_last() -> None:
+    bench = Bench()
+    factors = [8.0, 1.0, 4.0]
+    contenders = [
+        bench.contender(i, 1.0, floor=0.5, foresight=Foresight(f)) for i, f in enumerate(factors)
+    ]
+    run_round(contenders, DEFAULTS)
+    assert bench.order.startswith("bca")
+
+
+def kin_of_a_slow_one(slow_s: float, floors: tuple[float | None, float | None]) -> RoundResult:
+    bench = Bench()
+    kin = Foresight(2.0, "kin")
+    return run_round(
+        [
+            bench.contender(0, 1.0, warm_up=1.0, floor=0.01),
+            bench.contender(1, slow_s, warm_up=slow_s, floor=floors[0], foresight=kin),
+            bench.contender(2, 1.0, floor=floors[1], foresight=kin),
+            bench.contender(3, 1.0, floor=0.5, foresight=Foresight(3.0, "others")),
+        ],
+        DEFAULTS,
+    )
+
+
+def test_one_much_like_another_that_is_hopeless_is_not_measured() -> None:
+    result = kin_of_a_slow_one(3.5, (0.1, 0.1))
+    assert states(result)["c"] == "skipped" and states(result)["d"] == "live"
+    assert result.standings[2].reason == "much like b, which took 3.5 times as long as a"
+
+
+def test_kin_are_judged_by_how_far_they_are_from_their_floors() -> None:
+    assert states(kin_of_a_slow_one(2.5, (0.1, 0.1)))["c"] == "live"
+    assert states(kin_of_a_slow_one(6.0, (0.4, 0.1)))["c"] != "skipped"
 
 
 def test_the_first_candidate_is_measured_whatever_its_floor() -> None:

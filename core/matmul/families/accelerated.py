@@ -324,7 +324,12 @@ def _multiply(job: _Job, profile: DeviceProfile, steps: Steps) -> None:
     start = (lhs.offset % DEPTH, lhs.inner % DEPTH) if job.early_k else (0, 0)
     operands = (*_operand_args(lhs, form.feed, tile.bm, start), *_operand_args(rhs, form.feed, tile.bn))
     args = (*operands, *to, *extents, *sizes, wide)
-    steps.calls.append(KernelCall(source, "matmul", options, (groups * threads,), (threads,), args, rewrite))
+    group_ops = 2.0 * tile.bm * tile.bn * problem.k * tiles[0] * tiles[1] * walk.count / groups
+    steps.calls.append(
+        KernelCall(
+            source, "matmul", options, (groups * threads,), (threads,), args, rewrite, group_ops, matrix=True
+        )
+    )
     if cut.slices > 1:
         chunks = total // cut.slices * (tile.bm // tile.parts_m // 64) * (tile.bn // tile.parts_n // 32)
         args = (to[0], *out, *extents[:2], *sizes, wide)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
-from ..launch import Arg, KernelCall, LaunchPlan, Scratch
+from ..launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
 from ..problem import Elem, Problem
 from .common import (
     accumulator_bytes,
@@ -53,16 +53,25 @@ class CpuTile:
     panels: int
     pack_rhs: bool
     lhs_from: str  # "in_place", "copied" tile by tile, or "packed" whole beforehand
+    room: tuple[int, int] = (0, 0)  # depth, and rows of copied panels, that the program is made for
 
     @property
     def panel(self) -> int:
         """Columns of the register tile."""
         return self.width * self.vectors
 
+    @property
+    def program_depth(self) -> int:
+        return max(self.depth, self.room[0])
+
+    @property
+    def panel_rows(self) -> int:
+        """Rows of so many elements as a panel is wide, for the copies of rhs."""
+        return max(self.depth * (self.panels if self.pack_rhs else 1), self.room[1])
+
     def local_bytes(self, element_bytes: int) -> int:
-        panels = self.panels if self.pack_rhs else 1
-        lhs = self.rows * ((self.depth + 31) // 16 * 16) if self.lhs_from == "copied" else 0
-        return (panels * self.panel * self.depth + lhs) * element_bytes
+        lhs = self.rows * ((self.program_depth + 31) // 16 * 16) if self.lhs_from == "copied" else 0
+        return (self.panel_rows * self.panel + lhs) * element_bytes
 
 
 @dataclass(frozen=True)
@@ -93,8 +102,25 @@ def register_tile(vectors: int, floats: int) -> tuple[int, int]:
 def tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     """What is compiled, from device and *bucketed* extents, so that problems of one key share a program.
 
-    `packed`: copy rhs always, else only where it can't be read in place. The register tile fills the 32
-    registers of 64-byte vectors, or the 16 of narrower ones, less what the operands need.
+    `packed`: copy rhs always, else only where it can't be read in place. Whichever of the two is asked for,
+    the program has room for both, so that it is compiled once, where both have the same register tile.
+    """
+    asked = _tile(problem, profile, packed)
+    try:
+        other = _tile(problem, profile, not packed)
+    except UnsupportedError:
+        return asked
+    shared = max(asked.depth, other.depth), max(asked.panel_rows, other.panel_rows)
+    both = replace(asked, room=shared)
+    alike = (asked.width, asked.vectors, asked.rows) == (other.width, other.vectors, other.rows)
+    return both if alike and both.local_bytes(accumulator_bytes(problem)) <= profile.local_bytes else asked
+
+
+def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
+    """The tile of one of the two. Raises UnsupportedError.
+
+    The register tile fills the 32 registers of 64-byte vectors, or the 16 of narrower ones, less what the
+    operands need.
     """
     m, n, k = (upper_pow2(extent) for extent in (problem.m, problem.n, problem.k))
     size = accumulator_bytes(problem)
@@ -182,26 +208,23 @@ def multiply_calls(
 ) -> tuple[KernelCall, ...]:
     """The launches of cpu.cl: packing lhs where the tile says so, then the product.
 
-    Scratch buffer 0 is for sums kept outside the result (`parts_bytes`; with slices > 1 the sums of slices
-    of `depth`), buffer 1 for the packed lhs (`packed_bytes`).
+    Scratch buffer 0 is for sums kept outside the result (with slices > 1 the sums of slices of `depth`),
+    buffer 1 for the packed lhs.
     """
     walk = check(problem, profile)
     refuse(problem, profile, t, blocks)
-    parts = slices == 1 and needs_parts(problem)
     packed = t.lhs_from == "packed"
     options = (
         type_options(problem)
         + stride_options(problem)
-        + defines(VW=t.width, NV=t.vectors, MR=t.rows, KC=t.depth, PANELS=t.panels)
-        + defines(PACK_RHS=int(t.pack_rhs), SPLIT=int(slices > 1), PARTS=int(parts))
+        + defines(VW=t.width, NV=t.vectors, MR=t.rows, KC=t.program_depth, PANEL_ROWS=t.panel_rows)
+        + defines(PARTS=int(needs_parts(problem)))
         + defines(PACK_TILES=PACK_TILES, PACK_DEPTH=PACK_DEPTH, ON_CPU=int(profile.is_cpu))
         + (f"-DLHS_FROM={t.lhs_from.upper()}",)
     )
-    extra: tuple[Arg, ...] = (np.int32(blocks.cols), np.int32(blocks.rows), np.int32(blocks.depth))
-    if slices > 1:
-        extra += (Scratch(0), np.int32(depth), np.int32(slices))
-    elif parts:
-        extra += (Scratch(0),)
+    numbers = (blocks.cols, blocks.rows, blocks.depth, int(t.pack_rhs), depth or problem.k, slices)
+    parts = Scratch(0) if slices > 1 or needs_parts(problem) else Slot.OUT  # the latter is not used
+    extra: tuple[Arg, ...] = (*(np.int32(number) for number in numbers), parts)
     if packed:
         extra += (Scratch(1),)
     source = kernel_text(*KERNELS)

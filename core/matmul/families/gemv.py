@@ -166,6 +166,7 @@ def plan(
         (groups[0] * t.lanes, groups[1] * t.planes, groups[2]),
         (t.lanes, t.planes, 1),
         args,
+        strided=(v.mat_p if parallel else v.mat_i) != 1,
     )
     return LaunchPlan((call,))
 

@@ -168,6 +168,7 @@ def _multiply(
             *(np.uint32(x) for x in sizes),
             wide,
         ),
+        group_ops=2.0 * tile.bm * tile.bn * problem.k / cut.slices,
     )
 
 

@@ -185,6 +185,8 @@ def _multiply(
             wide,
         ),
         PtxRewrite(entry_directives=(".minnctapersm 1",)),
+        group_ops=2.0 * tile.bm * tile.bn * problem.k * tiles[0] * tiles[1] * walk.count / groups,
+        matrix=True,
     )
     steps.calls.append(call)
     if parts is not None:

@@ -88,6 +88,7 @@ def multiply_call(
         (groups[0] * t.tx, groups[1] * t.ty, groups[2]),
         (t.tx, t.ty, 1),
         (*problem_args(problem, walk), *extra),
+        group_ops=2.0 * bm * bn * problem.k / slices,
     )
 
 

@@ -8,24 +8,25 @@
  *         +----+----+            +------+------+------+          +---------+
  *
  *   for each KC of the summed axis
- *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; PACK_RHS; with
+ *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; copy_rhs; with
  *       few rows, the first register tile does it on its way)
  *       for each MR rows of this block
  *           copy MR rows of lhs                                                (level 1 cache; COPIED)
  *           for each panel: MR x NR accumulators over KC, then added to the result
  *
  *   VW, NV, MR   the register tile: NR = NV * VW
- *   KC, PANELS   largest depth, and number of panels, of the copied block
- *   PACK_RHS     1: always copy; 0: read full panels of rhs where they are (needs RHS_COL_1, IN as accumulated)
+ *   KC           largest depth of a block
+ *   PANEL_ROWS   room for copies of rhs: so many rows of NR elements
  *   LHS_FROM     IN_PLACE: read lhs where it is (needs IN as accumulated); COPIED: as above; PACKED: pack_lhs
  *                has put the whole of it in tile order beforehand
- *   SPLIT        1: the summed axis is cut in slices of `depth`, and slice s of product b writes its sums to
- *                parts[b * slices + s][m][n] for reduce.cl
  *   PARTS        sums between two KC blocks are kept in parts[b][m][n], because the result's type is too small
  *
- * Arguments after the common ones: columns (at most PANELS * NR) and rows (a multiple of MR) of a work-item,
- * and the depth of a block (at most KC). Copies are widened to the accumulator's type and padded with zeros,
- * so the inner loop has no edges.
+ * Arguments after the common ones: columns (a multiple of NR) and rows (a multiple of MR) of a work-item, the
+ * depth of a block (at most KC), and whether to copy rhs; else full panels are read where they are, which needs
+ * RHS_COL_1 and IN as accumulated. The summed axis is cut in `slices` of `depth`; with more than one, slice s of
+ * product b writes its sums to parts[b * slices + s][m][n] for reduce.cl. These are arguments and no options, so
+ * that copying or not, in slices or not, is one program: compiling it takes up to a thousand times as long as
+ * running it. Copies are widened to the accumulator's type and padded with zeros, so the inner loop has no edges.
  */
 #define IN_PLACE 0
 #define COPIED 1
@@ -36,6 +37,26 @@
 
 /* Copies are aligned to their vectors, and a plain store is one instruction where vstore may be several. */
 #define STORE_LOCAL(v, p, i) *(__local acc_v *)((p) + (i)) = (v)
+
+/* Elsewhere, too, vectors of the accumulator's type are loaded and stored as such, whatever their alignment:
+ * PoCL makes each vload16 of sixteen loads, and takes a third of its time to make one of them again. */
+#if ON_CPU && defined(__clang__)
+typedef acc_v acc_any __attribute__((aligned(sizeof(acc_t))));
+#define ACCESS(space)                                                                                      \
+    __attribute__((overloadable)) inline acc_v load_any(space const acc_t *p) { return *(space const acc_any *)p; } \
+    __attribute__((overloadable)) inline void store_any(acc_v v, space acc_t *p) { *(space acc_any *)p = v; }
+ACCESS(__global)
+ACCESS(__local)
+ACCESS(__private)
+#undef LOAD_ACCV
+#undef STORE_ACCV
+#define LOAD_ACCV(p, i) load_any((p) + (i))
+#define STORE_ACCV(v, p, i) store_any(v, (p) + (i))
+#if IN == F32 || IN == F64
+#undef LOADV
+#define LOADV(p, i) LOAD_ACCV(p, i)
+#endif
+#endif
 
 /* Up to so many rows, the copy of rhs is made by the first row tile as it multiplies: then waiting for memory
  * overlaps with arithmetic. With more rows it matters less than reading the rows of rhs from end to end. */
@@ -50,13 +71,14 @@
 #endif
 #endif
 
-#if PACK_RHS
-#define COPIED_PANELS PANELS
+/* Whether rhs can be read where it is. */
+#if defined(RHS_COL_1) && (IN == F32 || IN == F64)
+#define COPIES copy_rhs
 #else
-#define COPIED_PANELS 1
+#define COPIES 1
 #endif
 
-#if PACK_RHS && defined(RHS_COL_1)
+#ifdef RHS_COL_1
 /* `count` full panels from column col on, elements k0 .. k0 + kc of the summed axis, to panel[p][NR] each: row
  * by row, since the rows of a large rhs lie on different pages. */
 inline void copy_full_panels(__global const in_t *rhs, long rhs_row_arg, int k0, int kc, int col, int count,
@@ -170,71 +192,53 @@ __kernel void pack_lhs(PROBLEM_ARGS, __global acc_t *restrict packed)
         }                                                                      \
     } while (0)
 
-#if SPLIT
-#define PRODUCT (get_group_id(2) / slices)
-#else
-#define PRODUCT get_group_id(2)
-#endif
-
 __attribute__((reqd_work_group_size(1, 1, 1)))
-__kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_block
-#if SPLIT || PARTS
-                       , __global acc_t *restrict parts
-#endif
-#if SPLIT
-                       , int depth, int slices
-#endif
+__kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_block, int copy_rhs, int depth,
+                       int slices, __global acc_t *restrict parts
 #if LHS_FROM == PACKED
                        , __global const acc_t *restrict packed
 #endif
 )
 {
-    __local acc_t panels[COPIED_PANELS * KC * NR] __attribute__((aligned(64)));
+    __local acc_t panels[PANEL_ROWS * NR] __attribute__((aligned(64)));
 #if LHS_FROM == COPIED
     __local acc_t tile[MR * LHS_PITCH] __attribute__((aligned(64)));
 #endif
     int col_begin = get_group_id(0) * col_block, col_end = min(n, col_begin + col_block);
     int row_begin = get_group_id(1) * row_block, row_end = min(m, row_begin + row_block);
-    int product = PRODUCT;
+    int product = get_group_id(2) / slices, slice = get_group_id(2) % slices;
     SELECT_PRODUCT(product);
 #if LHS_FROM == PACKED
     packed += (long)product * ((m + MR - 1) / MR) * k * MR;
 #endif
-#if SPLIT
-    int k_begin = (get_group_id(2) % slices) * depth, k_end = min(k, k_begin + depth);
-#else
-    int k_begin = 0, k_end = k;
-#endif
-#if SPLIT || PARTS
+    int k_begin = slice * depth, k_end = min(k, k_begin + depth);
     __global acc_t *sums = parts + (long)get_group_id(2) * m * n;
     long sums_row = n;
-#else
-    __global acc_t *sums = out;
-    long sums_row = out_row;
+#if !PARTS
+    if (slices == 1) {
+        sums = out;
+        sums_row = out_row;
+    }
 #endif
-
-#if PACK_RHS && defined(RHS_COL_1)
-    bool copy_while_multiplying = row_block <= FUSED_ROWS;
+#ifdef RHS_COL_1
+    bool copy_while_multiplying = COPIES && row_block <= FUSED_ROWS;
 #endif
 
     for (int k0 = k_begin; k0 < k_end; k0 += depth_block) {
         int kc = min(depth_block, k_end - k0);
         bool first = k0 == k_begin;
-        bool last = !SPLIT && k0 + depth_block >= k_end;
-#if PACK_RHS
+        bool last = slices == 1 && k0 + depth_block >= k_end;
         int col_copy = col_begin;
 #ifdef RHS_COL_1
         int full = (col_end - col_begin) / NR;
-        if (!copy_while_multiplying)
+        if (COPIES && !copy_while_multiplying)
             copy_full_panels(rhs, rhs_row_arg, k0, kc, col_begin, full, panels);
         col_copy += full * NR;
 #endif
+        /* Copied where panels lie, or, if only the last is because it is not full, at the beginning. */
         for (; col_copy < col_end; col_copy += NR)
-            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_copy, n, panels + (col_copy - col_begin) * kc);
-#else
-        if ((col_end - col_begin) % NR)
-            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_end - (col_end - col_begin) % NR, n, panels);
-#endif
+            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_copy, n,
+                       panels + (COPIES ? (col_copy - col_begin) * kc : 0));
         for (int row = row_begin; row < row_end; row += MR) {
 #if LHS_FROM == PACKED
             __global const acc_t *a = packed + ((long)(row / MR) * k + k0) * MR;
@@ -258,20 +262,18 @@ __kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_blo
 #pragma unroll
                     for (int j = 0; j < NV; j++)
                         acc[i][j] = 0;
-#if PACK_RHS
-                __local acc_t *panel = panels + (col - col_begin) * kc;
+                __local acc_t *panel = panels + (COPIES ? (col - col_begin) * kc : 0);
 #ifdef RHS_COL_1
                 if (copy_while_multiplying && row == row_begin && col + NR <= col_end)
                     MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOADV, COPY_Y(panel));
                 else
 #endif
-                    MULTIPLY(__local, acc_t, panel, NR, LOAD_ACCV, );
-#else
-                if (col + NR <= col_end)
-                    MULTIPLY(__global, acc_t, rhs + k0 * rhs_row + col, rhs_row, LOAD_ACCV, );
+#if IN == F32 || IN == F64
+                if (!COPIES && col + NR <= col_end)
+                    MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOAD_ACCV, );
                 else
-                    MULTIPLY(__local, acc_t, panels, NR, LOAD_ACCV, );
 #endif
+                    MULTIPLY(__local, acc_t, panel, NR, LOAD_ACCV, );
                 if (row + MR <= row_end && col + NR <= col_end) {
 #pragma unroll
                     for (int i = 0; i < MR; i++)
