@@ -47,11 +47,16 @@ class Cost:
         return self.compile_s + self.first_run_s + self.samples * self.sample_s
 
 
+Programs = frozenset[tuple[str, tuple[str, ...]]]
+"""What a candidate needs compiled: texts and options."""
+
+
 @dataclass
 class Everything:
     """All candidates of a case: wall seconds of each, and device medians where not hopeless."""
 
     costs: dict[int, Cost] = field(default_factory=dict)
+    programs: dict[int, Programs] = field(default_factory=dict)
     device_s: dict[int, float] = field(default_factory=dict)
     medians: dict[int, float] = field(default_factory=dict)
 
@@ -75,8 +80,18 @@ class Everything:
         return sum(cost.lean_s for cost in self.costs.values())
 
     def compile_s(self, indexes: list[int]) -> float:
-        """What compiling these took, code generation at the first launch included."""
-        return sum(self.costs[index].once_s for index in indexes if index in self.costs)
+        """What compiling these took, code generation at the first launch included.
+
+        Candidates with the same programs were compiled once, at the expense of the first of them.
+        """
+        wanted = {index for index in indexes if index in self.costs}
+        wanted |= {self.who_compiled(index) for index in wanted}
+        return sum(self.costs[index].once_s for index in wanted)
+
+    def who_compiled(self, index: int) -> int:
+        """The first one with the same programs."""
+        mine = self.programs.get(index)
+        return next((other for other in self.costs if mine and self.programs.get(other) == mine), index)
 
 
 def compile_all(
@@ -87,13 +102,15 @@ def compile_all(
     for index in likely_first(tunables):
         prepare, run, cost = tunables[index].prepare, runner(tunables, index, inputs), Cost()
         try:
+            programs = programs_of(client, tunables, index, inputs)
+            fresh = programs not in found.programs.values()
             start = time.perf_counter()
             if prepare is not None:
                 prepare(inputs)
             compiled = time.perf_counter()
             warm_s = client.sample(run)
             ran = time.perf_counter()
-            cost.compile_s = known_s.get(index, compiled - start)
+            cost.compile_s = known_s.get(index, compiled - start) if fresh else compiled - start
             cost.first_run_s, cost.sample_s = ran - compiled, warm_s
             hopeless = warm_s > 2 * HOPELESS * min(found.device_s.values(), default=warm_s)
             found.device_s[index] = warm_s if hopeless else client.sample(run)
@@ -105,7 +122,14 @@ def compile_all(
             print(f"  {tunables[index].name}: {type(error).__name__}: {error}", file=sys.stderr)
             continue
         found.costs[index] = cost
+        found.programs[index] = programs
     return found
+
+
+def programs_of(client: Client, tunables: TunableSet, index: int, inputs: MatmulInputs) -> Programs:
+    """Raises UnsupportedError where the candidate refuses the problem."""
+    plan = tunables[index].proof.candidate.plan(inputs.problem, client.profile)
+    return frozenset((call.source, call.options) for call in plan.calls)
 
 
 def sample_all(

@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.regret [--device TEXT] [--levels balanced,extensive] [--only TEXT,TEXT…]
                                       [--rounds 10] [--budget 1.5] [--pair-budget 8] [--jobs N] [--lock FILE]
-                                      [--json FILE] [--add]
+                                      [--cases FROM:TO] [--stop-after SECONDS] [--json FILE] [--add]
+    python -m tests.benchmarks.regret --merge FILE,FILE… [--json FILE]
 
 For each case every supported candidate is compiled and sampled, interleaved, once a round; those that
 take ten times the best are left out after their first run. Then each level tunes the key afresh, nothing
@@ -18,8 +19,15 @@ candidate, warms it up once and takes ten samples, the tuner's own maximum, of e
 sample is reckoned to take the device time of its first run. *Lean* is what this benchmark does itself:
 hopeless ones run once only. Probes and proofs count on no side. `--lock` names a file that is held locked,
 shared while a case is compiled and for itself alone while it is sampled, on a machine shared with others that
-take it too. Compiled programs are taken from no cache and left in none; with `--jobs` (a GPU with dozens of
-slow compilations) all are compiled beforehand in so many processes and kept, and what that took there counts.
+take it too. Each case has a process of its own, in which a tiny kernel has woken the compiler, as the probes
+do before a tuner compiles; programs are taken from no cache and left in none. With `--jobs` (a GPU with many
+slow compilations) all cases share one process, all is compiled beforehand in so many others and kept, and
+what that took there counts. Either way it is wall time of one compilation after another, on both sides, and
+what several candidates share is compiled and counted once.
+
+Also looked at: whether any candidate's median lies below its floor, which would be a defect. A long list can
+be run in pieces with `--cases` and, should time be short, `--stop-after`, which begins no further case;
+`--merge` sums up the pieces.
 """
 
 from __future__ import annotations
@@ -132,6 +140,7 @@ class Regret:
     measure_s: float
     brute_force_s: float
     lean_s: float
+    below_floor: dict[str, float] = field(default_factory=dict)
 
     @property
     def cost_s(self) -> float:
@@ -148,19 +157,66 @@ CASES = (
 def main() -> None:
     given = _arguments()
     levels = given.levels.split(",")
-    cases = chosen_cases(given.only)
-    results = _kept(given.json, cases) if given.add else []
+    if given.merge:
+        _merge(given, levels)
+        return
+    cases = chosen_cases(given.only)[_slice(given.cases)]
     if given.shard is not None:
         _compile(Client(given.device), cases, *map(int, given.shard.split("/")))
         return
+    results = _kept(given.json, cases) if given.add else []
+    started = time.monotonic()
+    together = given.jobs or given.alone
+    for found in _here(cases, levels, given) if together else _each_alone(cases, given):
+        results += found
+        _write(given.json, given.device, levels, results)
+        if time.monotonic() - started > given.stop_after:
+            break
+    if not given.alone:
+        _show_summaries(levels, results)
+
+
+def _here(cases: list[Case], levels: list[str], given: argparse.Namespace) -> Iterator[list[Regret]]:
+    """All cases in this process."""
     compiled_s = _compile_in_processes(given.jobs) if given.jobs else {}
     kept = Client(given.device) if given.jobs else None
     with no_programs_kept() as folder:
         for case in cases:
             with nullcontext(kept) if kept else fresh_client(given.device, folder) as client:
-                results += _case(client, case, levels, given, compiled_s.get(case.label, {}))
-                _write(given.json, client, levels, results)
+                if not kept:
+                    client.warm_up()
+                yield _case(client, case, levels, given, compiled_s.get(case.label, {}))
             gc.collect()  # sessions and their scratch buffers
+
+
+def _each_alone(cases: list[Case], given: argparse.Namespace) -> Iterator[list[Regret]]:
+    """Each case in a process of its own: what one compiled would be half compiled for the next."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, case in enumerate(cases):
+            answer = Path(folder, f"{number}.json")
+            command = [sys.executable, "-m", "tests.benchmarks.regret", *sys.argv[1:], "--alone"]
+            ran = subprocess.run([*command, "--only", case.label, "--cases", ":", "--json", str(answer)])
+            if ran.returncode or not answer.exists():
+                print(f"{case.label}: its process ended with {ran.returncode}", file=sys.stderr)
+                continue
+            yield [Regret(**row) for row in json.loads(answer.read_text())["results"]]
+
+
+def _merge(given: argparse.Namespace, levels: list[str]) -> None:
+    records = [json.loads(Path(name).read_text()) for name in given.merge.split(",")]
+    rows = {(row["case"], row["level"]): row for record in records for row in record["results"]}
+    results = [Regret(**row) for row in rows.values()]
+    _write(given.json, records[0]["device"], levels, results)
+    _show_summaries(levels, results)
+
+
+def _slice(text: str) -> slice:
+    """FROM:TO, either of which may be left out."""
+    begin, _, end = text.partition(":")
+    return slice(int(begin or 0), int(end) if end else None)
+
+
+def _show_summaries(levels: list[str], results: list[Regret]) -> None:
     for level, line in _summaries(levels, results).items():
         print(f"{level}: " + ", ".join(f"{name} {value}" for name, value in line.items()))
 
@@ -199,11 +255,11 @@ def _kept(path: Path, cases: list[Case]) -> list[Regret]:
     return [Regret(**row) for row in rows if row["case"] not in anew]
 
 
-def _write(path: Path | None, client: Client, levels: list[str], results: list[Regret]) -> None:
+def _write(path: Path | None, device: str | None, levels: list[str], results: list[Regret]) -> None:
     if path is not None:
         summaries = _summaries(levels, results)
         record = {
-            "device": client.device_id,
+            "device": device,
             "summary": summaries,
             "results": [asdict(r) for r in results],
         }
@@ -263,7 +319,11 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--lock", type=Path, help="a file to hold locked while a case is sampled")
     parser.add_argument("--jobs", type=int, default=0, help="compile everything first, in so many processes")
+    parser.add_argument("--cases", default=":", help="FROM:TO, counted from 0, of those chosen")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="begin no case after so long")
+    parser.add_argument("--merge", help="sum up these JSON files and measure nothing")
     parser.add_argument("--shard", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="where to write all results")
     parser.add_argument("--add", action="store_true", help="keep what the JSON file has of other cases")
     return parser.parse_args()
@@ -305,6 +365,7 @@ def _case(
     with locked(given.lock):
         first.bounds(client, inputs)
         sample_all(client, first.tunables(client), inputs, everything, given.rounds, given.budget)
+        below = below_floor(first.tunables(client), inputs, everything)
         versus = Versus(client, first.tunables(client), inputs, everything, given.pair_budget)
         for level, session in sessions.items():
             try:
@@ -313,7 +374,7 @@ def _case(
                 print(f"{case.label} {level}: {error}", file=sys.stderr)
                 continue
             assert outcome.source == "tuned", outcome.source
-            found.append(_compare(versus, case, level, outcome.decision))
+            found.append(_compare(versus, case, level, outcome.decision, below))
     for regret in found:
         _show(regret)
     return found
@@ -366,7 +427,21 @@ class Versus:
         return compare(self.client, runs[0], runs[1], self.budget_s)
 
 
-def _compare(versus: Versus, case: Case, level: str, decision: Decision) -> Regret:
+def below_floor(tunables: TunableSet, inputs: MatmulInputs, everything: Everything) -> dict[str, float]:
+    """Who took less than its floor says it needs, and how much of that: there should be none."""
+    assert tunables.floor is not None
+    found = {}
+    for index, median_s in everything.medians.items():
+        floor_s = tunables.floor(tunables.key(inputs), inputs, tunables[index])
+        if floor_s is not None and median_s < floor_s:
+            found[tunables[index].name] = median_s / floor_s
+            print(f"  {tunables[index].name} took {median_s / floor_s:.2f} of its floor", file=sys.stderr)
+    return found
+
+
+def _compare(
+    versus: Versus, case: Case, level: str, decision: Decision, below: dict[str, float]
+) -> Regret:
     everything = versus.everything
     best, ratio = versus.best(decision.index)
     regret = max(1.0, ratio.median)
@@ -389,6 +464,7 @@ def _compare(versus: Versus, case: Case, level: str, decision: Decision) -> Regr
         measure_s=decision.timings.measure_s,
         brute_force_s=everything.brute_force_s,
         lean_s=everything.lean_s,
+        below_floor=below,
     )
 
 
@@ -416,6 +492,7 @@ def _summary(results: list[Regret]) -> dict[str, object]:
         "worst": round(worst.regret, 4),
         "worst_case": worst.case,
         "above_1.02": len(causes),
+        "below_floor": sum(len(r.below_floor) for r in results),
         "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
         **_shares("brute_force", results, [r.brute_force_s for r in results]),
         **_shares("lean", results, [r.lean_s for r in results]),
