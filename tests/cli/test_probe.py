@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.errors import MeasurementError, UsageError
 from rooftune.probes import prober as probers
-from rooftune.probes.prober import Prober
+from rooftune.probes.prober import DTYPES, UNIT_DTYPES, Prober
 from rooftune.probes.report import parse_size
 
 from .test_schema import fits
@@ -110,6 +113,12 @@ def test_a_value_that_cannot_be_right_is_reported_and_the_rest_stays(tune, monke
     fits("probe", ran.json)
     assert "cannot be right" in next(p["error"] for p in ran.json["probes"] if "error" in p)
     assert any(p["probe"] == "compute" and p.get("value") for p in ran.json["probes"])
+
+
+def test_the_schema_knows_every_type_that_can_be_probed():
+    text = (resources.files("rooftune") / "schemas" / "probe.json").read_text()
+    (listed,) = re.findall(r'"dtype": \{\s*"enum": \[([^]]*)\]', text)
+    assert set(re.findall(r"\w+", listed)) == {*DTYPES, *UNIT_DTYPES}
 
 
 @pytest.mark.parametrize(
