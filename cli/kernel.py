@@ -61,7 +61,7 @@ def kernel(
         described = None if named else load_spec(spec)
         session = tuning.open_session(common, settings, status, cold, warm)
         described = described or find_spec(session.store, spec)
-        session.foresee_kernel(described, sizes or described.problem_sizes)
+        session.foresee_kernel(described, sizes or described.problem_sizes, device=common.device)
         client = session.client(common.device)
         tuning.say_device(common, status, client)
         done = tuning.shown_as_done(common, status, lambda run: _lines(run, verbose))

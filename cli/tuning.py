@@ -81,7 +81,7 @@ def open_session(
     from rooftune.store.stores import open_store
 
     store = open_store(settings, warn=status.above(warn))
-    workers = None if warm else workers_for(settings, store, problems, cold=cold)
+    workers = None if warm else workers_for(settings, store, common.device, problems, cold=cold)
 
     from rooftune.session import Session
 

@@ -40,10 +40,10 @@ def surely_new(
 
 
 def workers_for(
-    config: Config, store: Store, problems: Iterable[Problem], *, cold: bool = False
+    config: Config, store: Store, device: str | None, problems: Iterable[Problem], *, cold: bool = False
 ) -> Pool | None:
-    """Workers, starting, for a session that will surely tune one of these products; else None."""
+    """Workers, starting, for a session that will surely tune one of these products on it; else None."""
     decisions = ColdDecisions(store.decisions) if cold else store.decisions
     level = Level.parse(config.autotune.level)
     new = surely_new(decisions, TUNER, level, matmul_keys(problems, level))
-    return early_pool(config.proof) if new else None
+    return early_pool(config.proof, device) if new else None

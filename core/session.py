@@ -124,17 +124,21 @@ class Session:
 
     # --- matmul --------------------------------------------------------------------------------
 
-    def foresee(self, problems: Iterable[Problem]) -> None:
-        """Starts proof workers before the device is opened, when one of these will surely have to be tuned.
+    def foresee(self, problems: Iterable[Problem], device: str | int | None = None) -> None:
+        """Starts proof workers before `device` is opened, when one of these will surely have to be tuned.
 
         Opening the device takes about as long as a worker needs to start. Sure is what has no decision for
         any device.
         """
         if not self._clients and self._unknown(TUNER, matmul_keys(problems, self.level)):
-            self.prover.expect()
+            self.prover.expect(device)
 
     def foresee_kernel(
-        self, spec: KernelSpec, sizes: Iterable[tuple[int, ...]], client: Client | None = None
+        self,
+        spec: KernelSpec,
+        sizes: Iterable[tuple[int, ...]],
+        client: Client | None = None,
+        device: str | int | None = None,
     ) -> None:
         """The same for problem sizes of a kernel; with a client its workers start."""
         if not self._unknown(spec.tuner, (key_of(size, self.level) for size in sizes)):
@@ -142,7 +146,7 @@ class Session:
         if client is not None:
             self.prover.of(client).warm_up()
         elif not self._clients:
-            self.prover.expect()
+            self.prover.expect(device)
 
     def _unknown(self, tuner: str, keys: Iterable[Any]) -> bool:
         """Whether one of these keys will surely have to be tuned."""

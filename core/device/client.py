@@ -103,6 +103,7 @@ class Client:
         self._programs: dict[tuple[str, tuple[str, ...], Rewrite | None], cl.Program] = {}
         self._building: dict[tuple[str, tuple[str, ...], Rewrite | None], threading.Lock] = {}
         self._guard = threading.Lock()
+        self._compiler_loaded = False
         self._binaries = binaries if binaries is not None else BinaryCache()
         features = _cpu_features(self.profile.kind)
         self._binary_device = f"{self.profile.id}|{self.profile.opencl_version}|{features}"
@@ -144,7 +145,13 @@ class Client:
         return program
 
     def warm_up(self) -> None:
-        """Compile and run a tiny kernel, keeping nothing: loads the compiler, starts the device's threads."""
+        """Loads the compiler and starts the device's threads, unless something was compiled already.
+
+        A tiny kernel is compiled and run, and nothing of it kept.
+        """
+        if self._compiler_loaded:
+            return
+        self._compiler_loaded = True
         source = "__kernel void warm_up(__global int *unused) { unused[0] = 0; }"
         with faults.building("warm_up"):
             program = _quiet_build(_uncached_program(self.context, source), (), [self.device])
@@ -172,6 +179,7 @@ class Client:
             except (cl.Error, ValueError):
                 self._binaries.forget(key)
         began_s = time.perf_counter()
+        self._compiler_loaded = True
         with faults.building(""):
             program, binary = self._compile(source, options, rewrite)
         self.counters.count_compile()

@@ -1,7 +1,8 @@
 """Workers that prove candidates, kept for the life of the process; one that dies takes nothing with it.
 
-One thread of ours starts them, hands out jobs, reads their reports and watches the clock. It also is the
-thread whose end Linux takes for the end of the parent, so it never ends before the process does.
+A nursery forks them. One thread of ours starts it, has it fork, hands out jobs, reads reports and watches the
+clock. It also is the thread whose end Linux takes for the end of the parent, so it never ends before the
+process does.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import os
 import re
 import selectors
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -24,6 +23,7 @@ from typing import IO, Any
 
 from ..config import ProofConfig
 from ..waiting import DEVICE, waiting
+from .nursery import LOADED, Forked, Lost, Nursery
 from .outcome import Outcome
 
 START_TIMEOUT_S = 60.0
@@ -40,7 +40,6 @@ EARLY_WORKERS = 2
 
 _DURING = {"build": "while it was compiled", "check": "after it ran"}
 _TELLING = re.compile(r"\berror\b|\bassert|\bfatal|\bcannot\b", re.IGNORECASE)
-_BOOT = "import sys; sys.path[:] = sys.argv[1:]; from rooftune.proof.worker import main; main()"
 
 
 @dataclass
@@ -102,7 +101,7 @@ class Usage:
 
 @dataclass(eq=False)
 class _Worker:
-    process: subprocess.Popen[bytes]
+    process: Forked
     phase: str = "start"
     case: str = ""
     greeted: bool = False
@@ -114,15 +113,34 @@ class _Worker:
     printed: bytes = b""
 
 
+@dataclass(eq=False)
+class _Cradle:
+    """The nursery, and how far it is."""
+
+    nursery: Nursery
+    deadline_s: float
+    loaded: bool = False
+    printed: bytes = b""
+
+
 class Pool:
-    """At most `workers` interpreters on one device. Thread-safe.
+    """At most `workers` processes on one device. Thread-safe.
 
     `hello` says which device, `timeout_s` what one compilation, and one run, may last. A pool without a
-    hello starts workers all the same: they get ready as far as they can until `introduce` brings it.
+    hello gets ready all the same until `introduce` brings it: `expected` is what was asked for, and its
+    workers open the device that a client would open for it.
     """
 
-    def __init__(self, hello: dict[str, Any] | None, *, workers: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        hello: dict[str, Any] | None,
+        *,
+        workers: int,
+        timeout_s: float,
+        expected: dict[str, Any] | None = None,
+    ) -> None:
         self.hello = hello
+        self.expected = expected
         self.size = workers
         self.timeout_s = timeout_s
         self.usage = Usage()
@@ -130,6 +148,7 @@ class Pool:
         self._lock = threading.RLock()
         self._waiting: deque[Ticket] = deque()
         self._workers: list[_Worker] = []
+        self._cradle: _Cradle | None = None
         self._wanted = 0
         self._failed_starts = 0
         self._any_was_ready = False
@@ -215,13 +234,14 @@ class Pool:
             self._closed = True
             workers, self._workers = self._workers, []
             for worker in workers:
-                _kill(worker.process)
+                worker.process.signal(signal.SIGKILL)
             for ticket in (*self._waiting, *(w.ticket for w in workers if w.ticket)):
                 ticket.resolve(Outcome("unavailable", "the workers were ended"))
             self._waiting.clear()
             for worker in workers:
-                with suppress(subprocess.TimeoutExpired):
-                    worker.process.wait(1.0)
+                worker.process.wait(1.0)
+            if self._cradle is not None:
+                self._cradle.nursery.end()
         self._wake()
         atexit.unregister(self.close)
 
@@ -232,8 +252,8 @@ class Pool:
             self._paused += 1
             if self._paused == 1:
                 self._paused_at_s = time.monotonic()
-                for worker in self._workers:
-                    _signal(worker.process, signal.SIGSTOP)
+                for started in self._started():
+                    started.signal(signal.SIGSTOP)
 
     def _resume(self) -> None:
         with self._lock:
@@ -243,8 +263,15 @@ class Pool:
             stood_s = time.monotonic() - self._paused_at_s
             for worker in self._workers:
                 worker.deadline_s += stood_s
-                _signal(worker.process, signal.SIGCONT)
+            if self._cradle is not None:
+                self._cradle.deadline_s += stood_s
+            for started in self._started():
+                started.signal(signal.SIGCONT)
         self._wake()
+
+    def _started(self) -> list[Forked | Nursery]:
+        nurseries = [self._cradle.nursery] if self._cradle is not None else []
+        return [*(worker.process for worker in self._workers), *nurseries]
 
     # --- the thread --------------------------------------------------------------------------------
 
@@ -280,28 +307,42 @@ class Pool:
                     self._end_late()
 
     def _staff(self) -> None:
-        while len(self._workers) < self._wanted and not self.unavailable:
-            try:
-                self._workers.append(self._start())
-            except OSError as error:
-                self._give_up(f"a worker cannot be started: {error}")
+        if len(self._workers) >= self._wanted or self.unavailable:
+            return
+        try:
+            if self._cradle is None:
+                self._cradle = self._start_nursery()
+            if self._cradle.loaded and (self.hello or self.expected):
+                while len(self._workers) < self._wanted:
+                    self._workers.append(self._start(self._cradle.nursery))
+        except Lost:
+            self._lose_nursery()
+        except OSError as error:
+            self._give_up(f"a worker cannot be started: {error}")
 
-    def _start(self) -> _Worker:
-        if not sys.executable:
-            raise OSError("this Python has no interpreter to start")
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, *(os.path.abspath(p) for p in sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            env=environment,
-        )
-        worker = _Worker(process)
-        for stream in (process.stdout, process.stderr):
-            assert stream is not None
+    def _start_nursery(self) -> _Cradle:
+        nursery = Nursery()
+        cradle = _Cradle(nursery, time.monotonic() + START_TIMEOUT_S)
+        self._selector.register(nursery.reports, selectors.EVENT_READ, cradle)
+        self._selector.register(nursery.printed, selectors.EVENT_READ, cradle)
+        return cradle
+
+    def _lose_nursery(self) -> None:
+        """It has ended. Its workers end too, each when that is seen, and then there is another."""
+        cradle, self._cradle = self._cradle, None
+        if cradle is None:
+            return
+        if not cradle.loaded:
+            self._selector.unregister(cradle.nursery.reports)
+        code = cradle.nursery.end()
+        if not cradle.loaded:
+            self._failed_start(f"a worker {_how_it_ended(code)} at its start{_said(cradle.printed)}")
+
+    def _start(self, nursery: Nursery) -> _Worker:
+        worker = _Worker(nursery.fork())
+        if self.hello is None:
+            self._send(worker, {"expect": self.expected})
+        for stream in (worker.process.stdout, worker.process.stderr):
             self._selector.register(stream, selectors.EVENT_READ, worker)
         return worker
 
@@ -314,7 +355,6 @@ class Pool:
                 self.usage.workers += 1
 
     def _send(self, worker: _Worker, message: dict[str, Any]) -> None:
-        assert worker.process.stdin is not None
         with suppress(OSError):  # it is dead: its closed output says so
             worker.process.stdin.write((json.dumps(message) + "\n").encode())
 
@@ -335,6 +375,8 @@ class Pool:
         if self._paused:
             return None
         times = [w.deadline_s for w in self._workers if self._timed(w)]
+        if self._cradle is not None and not self._cradle.loaded:
+            times.append(self._cradle.deadline_s)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _timed(self, worker: _Worker) -> bool:
@@ -345,12 +387,17 @@ class Pool:
 
     def _end_late(self) -> None:
         now_s = time.monotonic()
+        cradle = self._cradle
+        if cradle is not None and not cradle.loaded and cradle.deadline_s <= now_s:
+            cradle.nursery.signal(signal.SIGKILL)  # its closed output says the rest
+            cradle.deadline_s = now_s + START_TIMEOUT_S
         for worker in list(self._workers):
             if not self._timed(worker) or worker.deadline_s > now_s:
                 continue
-            _kill(worker.process)
+            worker.process.signal(signal.SIGKILL)
             if not worker.ready:
-                self._failed_start(worker, f"a worker was not ready after {START_TIMEOUT_S:g} s")
+                self._remove(worker)
+                self._failed_start(f"a worker was not ready after {START_TIMEOUT_S:g} s")
                 continue
             what = {"build": "its compilation", "run": "its run"}.get(worker.phase, "its check")
             self._finish(worker, Outcome("timeout", f"{what} outlasted {self.timeout_s:g} s", worker.case))
@@ -359,6 +406,9 @@ class Pool:
     def _read(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
             os.read(self._wake_out, 4096)
+            return
+        if isinstance(key.data, _Cradle):
+            self._read_nursery(key.data, key.fileobj)
             return
         worker: _Worker = key.data
         stream: IO[bytes] = key.fileobj  # type: ignore[assignment]
@@ -376,6 +426,24 @@ class Pool:
                         self._report(worker, json.loads(line))
             elif worker in self._workers:
                 self._ended(worker)
+
+    def _read_nursery(self, cradle: _Cradle, stream: Any) -> None:
+        with self._lock:
+            nursery = cradle.nursery
+            if stream is not nursery.printed:
+                with suppress(OSError):
+                    cradle.loaded = nursery.reports.recv(len(LOADED)) == LOADED
+                if cradle.loaded:
+                    self._selector.unregister(nursery.reports)  # answers from now on, to who asks
+                return
+            data = os.read(nursery.printed.fileno(), 1 << 16)
+            cradle.printed = (cradle.printed + data)[-KEPT_OUTPUT_BYTES:]
+            if data:
+                return
+            self._selector.unregister(nursery.printed)
+            nursery.printed.close()
+            if cradle is self._cradle:
+                self._lose_nursery()
 
     def _report(self, worker: _Worker, message: dict[str, Any]) -> None:
         # A check is our own arithmetic: only a busy machine makes it slow.
@@ -400,14 +468,14 @@ class Pool:
 
     def _ended(self, worker: _Worker) -> None:
         """Its output closed without a word: it died, or was killed by somebody else."""
-        with suppress(subprocess.TimeoutExpired):
-            worker.process.wait(5.0)
+        worker.process.wait(5.0)
         self._remove(worker)
-        how = _how_it_ended(worker.process.returncode)
+        code = worker.process.exit_code
+        how = _how_it_ended(code)
         if not worker.ready:
-            self._failed_start(worker, f"a worker {how} at its start{_said(worker.printed)}")
-        elif worker.ticket is not None and worker.served and not worker.ticket.crashed:
-            # It may have died of what an earlier candidate left behind: once more.
+            self._failed_start(f"a worker {how} at its start{_said(worker.printed)}")
+        elif worker.ticket is not None and (worker.served or code is None) and not worker.ticket.crashed:
+            # It may have died with the nursery, or of what an earlier candidate left behind: once more.
             worker.ticket.crashed = True
             worker.ticket.hold_up(False)
             self._waiting.appendleft(worker.ticket)
@@ -423,20 +491,17 @@ class Pool:
             ticket.resolve(outcome)
 
     def _remove(self, worker: _Worker) -> None:
-        _kill(worker.process)
+        worker.process.signal(signal.SIGKILL)
         if worker in self._workers:
             self._workers.remove(worker)
             # A new one is started when there is work for it, not merely to fill the place.
             jobs = len(self._waiting) + sum(w.ticket is not None for w in self._workers)
             self._wanted = min(self._wanted, max(jobs, len(self._workers)))
         with suppress(OSError):
-            assert worker.process.stdin is not None
             worker.process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            worker.process.wait(5.0)
+        worker.process.wait(5.0)
 
-    def _failed_start(self, worker: _Worker, reason: str) -> None:
-        self._remove(worker)
+    def _failed_start(self, reason: str) -> None:
         self._failed_starts += 1
         if self._failed_starts >= MAX_FAILED_STARTS or not self._any_was_ready:
             self._give_up(reason)
@@ -448,24 +513,26 @@ class Pool:
         for worker in list(self._workers):
             self._finish(worker, Outcome("unavailable", reason))
             self._remove(worker)
+        if self._cradle is not None:
+            self._cradle.nursery.signal(signal.SIGKILL)
         while self._waiting:
             self._waiting.popleft().resolve(Outcome("unavailable", reason))
 
 
-def pool_for(config: ProofConfig) -> Pool:
+def pool_for(config: ProofConfig, expected: dict[str, Any] | None = None) -> Pool:
     """A pool as configured that does not know its device yet."""
     workers = config.workers or min(MOST_WORKERS, cores())
-    return Pool(None, workers=workers, timeout_s=config.timeout_s)
+    return Pool(None, workers=workers, timeout_s=config.timeout_s, expected=expected)
 
 
-def early_pool(config: ProofConfig) -> Pool | None:
+def early_pool(config: ProofConfig, device: str | int | None) -> Pool | None:
     """A pool whose first workers are started at once; None where proofs are not run in workers.
 
-    Most of what a worker's start takes is the same for every device.
+    `device` is what the client will be asked for. It opens while workers do, and takes about as long.
     """
     if config.mode != "worker":
         return None
-    pool = pool_for(config)
+    pool = pool_for(config, {"device": device})
     pool.warm_up(EARLY_WORKERS)
     return pool
 
@@ -478,19 +545,10 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    if process.poll() is None:
-        with suppress(OSError):
-            os.killpg(process.pid, number)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The worker and whatever it started."""
-    _signal(process, signal.SIGKILL)
-
-
 def _how_it_ended(code: int | None) -> str:
-    if code is None or code >= 0:
+    if code is None:
+        return "ended, nobody saw how,"
+    if code >= 0:
         return f"ended with exit code {code}"
     if code == -signal.SIGKILL:
         return "was killed by the system, most likely for want of memory"

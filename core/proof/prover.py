@@ -57,11 +57,11 @@ class Prover:
         self._early = early
         self._lock = threading.Lock()
 
-    def expect(self) -> None:
-        """Start workers for the first device that will be asked for, before it is known which that is."""
+    def expect(self, device: str | int | None = None) -> None:
+        """Start workers for the device that a client will be opened for next."""
         with self._lock:
             if self._early is None and not self._provers:
-                self._early = early_pool(self._config)
+                self._early = early_pool(self._config, device)
 
     def of(self, client: Client) -> DeviceProver:
         """The prover of this client's device."""

@@ -1,11 +1,12 @@
-"""A worker: a fresh interpreter that proves candidates and may die of it.
+"""A worker: a process that proves candidates and may die of it. A nursery forks it, its modules imported.
 
 Jobs come in and reports go out as lines of JSON, over the pipes that were its standard input and output.
 What kernels and compilers print goes to standard error, whose end the pool keeps. It ends when its input
 closes, whatever it is doing: a thread of its own watches the input, and on Linux the kernel ends it with its
 parent.
 
-    in    {"hello": {"device_id", "location", "memory_bytes"}}            once
+    in    {"expect": {"device": text}}      not always: the device as it was asked for, to be opened already
+          {"hello": {"device_id", "location", "memory_bytes"}}            once
           {"job": {…}}                                                 one at a time
     out   {"ready": true} | {"unavailable": reason}
           {"phase": "build" | "wait" | "run" | "check", "case": name}  as it goes
@@ -44,8 +45,7 @@ def main() -> None:
     threading.Thread(target=_watch, args=(jobs, inbox), daemon=True).start()
     report = _Reporter(reports)
     try:
-        _load()
-        client = _open(inbox.get()["hello"])
+        client = _open(inbox)
     except Exception as error:
         report({"unavailable": f"{type(error).__name__}: {error}"})
         return
@@ -55,7 +55,7 @@ def main() -> None:
     kernels: list[KernelTrials] = []
     kept = KeptOperands()
     while True:
-        job = inbox.get()["job"]
+        job = _next(inbox, client)["job"]
         before = client.counters.snapshot()
         outcome = serve(client, job, report.phase, kernels, kept)
         used = client.counters.since(before)
@@ -117,29 +117,43 @@ def resolve(reference: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _load() -> None:
-    """What is the same for every device, before it is known which one: modules, and the OpenCL runtimes."""
-    from ..device.discovery import list_devices
+def load() -> None:
+    """Import what is the same for every device. Nothing here may call OpenCL."""
+    from ..device import client, discovery  # noqa: F401
     from ..matmul.candidates import CANDIDATES  # noqa: F401
-    from .suite import suite  # noqa: F401
-    from .trial import prove  # noqa: F401
-
-    list_devices()
+    from . import kernel_trial, suite, trial  # noqa: F401
 
 
-def _open(hello: dict[str, Any]) -> Client:
+def _open(inbox: queue.SimpleQueue[dict[str, Any]]) -> Client:
+    """The client of the device that the hello names: the expected one, if it is that."""
     from ..device.client import Client
     from ..device.discovery import list_devices, location_of
 
+    message, expected = inbox.get(), None
+    if "expect" in message:
+        with suppress(Exception):  # whoever asked for it will say what is wrong
+            expected = Client(message["expect"]["device"])
+        message = _next(inbox, expected)
+    hello = message["hello"]
     same = [d for d in list_devices() if d.usable and d.profile.id == hello["device_id"]]
     if not same:
         raise LookupError(f"the device {hello['device_id']} is not visible to a worker")
     devices = [d.device for d in same if d.device is not None]
     chosen = next((d for d in devices if location_of(d) == hello["location"]), devices[0])
     _limit_memory(hello["memory_bytes"])
-    client = Client(chosen)
-    client.warm_up()  # the compiler is loaded before the first job's clock starts
-    return client
+    return expected if expected is not None and expected.device == chosen else Client(chosen)
+
+
+IDLE_S = 0.02
+
+
+def _next(inbox: queue.SimpleQueue[dict[str, Any]], client: Client | None) -> dict[str, Any]:
+    """The next message. While there is none the compiler is loaded, which the first job does otherwise."""
+    with suppress(queue.Empty):
+        return inbox.get(timeout=IDLE_S)
+    if client is not None:
+        client.warm_up()
+    return inbox.get()
 
 
 class _Reporter:

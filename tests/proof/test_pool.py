@@ -177,3 +177,72 @@ def test_no_worker_outlives_its_parent(number, strays):
             break
         time.sleep(0.1)
     assert strays() == []
+
+
+def nursery_of(strays):
+    """Its process id: it was started by this process, workers by it."""
+    return next(pid for pid in strays() if parent_of(pid) == os.getpid())
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_when_the_nursery_is_killed_another_one_goes_on(pool, strays):
+    assert pool.submit(job("right")).wait().status == "right"
+    ticket = pool.submit(job("slow", "1"))
+    time.sleep(0.2)
+    os.kill(nursery_of(strays), signal.SIGKILL)
+    assert ticket.wait().status == "right"
+    assert pool.submit(job("right")).wait().status == "right"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_nursery_killed_between_jobs_is_replaced(pool, strays):
+    assert pool.submit(job("right")).wait().status == "right"
+    os.kill(nursery_of(strays), signal.SIGKILL)
+    tickets = [pool.submit(job("right")) for _ in range(3)]
+    assert [ticket.wait().status for ticket in tickets] == ["right"] * 3
+
+
+def test_a_nursery_that_has_threads_starts_fresh_interpreters(client, strays, monkeypatch, tmp_path):
+    """A thread begun before ours stands for one that a driver's library started when it was loaded."""
+    (tmp_path / "sitecustomize.py").write_text(THREAD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    pool = Pool(_hello(client), workers=1, timeout_s=5)
+    assert pool.submit(job("right")).wait().status == "right"
+    commands = {Path(f"/proc/{pid}/cmdline").read_bytes() for pid in strays()}
+    assert any(b"import worker" in command for command in commands)
+    pool.close()
+
+
+THREAD = """
+import os, sys, threading, time
+from importlib import machinery, util
+others = [path for path in sys.path if path != os.path.dirname(__file__)]
+elsewhere = machinery.PathFinder.find_spec("sitecustomize", others)
+if elsewhere is not None:
+    elsewhere.loader.exec_module(util.module_from_spec(elsewhere))
+if "import nursery" in " ".join(sys.orig_argv):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+"""
+
+
+def test_workers_that_expect_another_device_open_the_right_one(client, strays):
+    pool = Pool(None, workers=1, timeout_s=5, expected={"device": "no such device"})
+    pool.warm_up()
+    pool.introduce(_hello(client))
+    assert pool.submit(job("right")).wait().status == "right"
+    pool.close()
+
+
+def test_workers_open_what_is_expected_while_nobody_knows_the_device_yet(client, strays):
+    pool = Pool(None, workers=2, timeout_s=5, expected={"device": None})
+    pool.warm_up(1)
+    time.sleep(2)
+    assert len(strays()) == 2 and pool.usage.workers == 0
+    pool.introduce(_hello(client))
+    assert pool.submit(job("right")).wait().status == "right"
+    pool.close()

@@ -1,0 +1,231 @@
+"""A nursery: a process that has imported what every worker needs, and forks workers from it.
+
+It never calls OpenCL: what that loads starts threads, and threads do not survive a fork. Should it have
+threads all the same, a worker is a fresh interpreter instead. On Linux it ends with the thread that started
+it, and its workers with it; elsewhere each ends when its input closes.
+
+Requests come over its standard input, a socket, one at a time, each answered before the next:
+
+    fork, with the other ends of a worker's input, output and errors   -> its process id
+    wait <process id> <seconds>     -> its exit code (of a signal: its number, negative), or "running"
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import IO, NoReturn
+
+LOADED = b"loaded"
+ANSWER_TIMEOUT_S = 10.0
+_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def _run(main: str) -> list[str]:
+    """A Python that runs this function of ours, with the modules that this process would find."""
+    boot = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__.rpartition('.')[0]} import {main}"
+    module = main.partition(" ")[0]
+    return [sys.executable, "-c", f"{boot}; {module}.main()", *(os.path.abspath(p) for p in sys.path)]
+
+
+# --- in the process that has work ------------------------------------------------------------------
+
+
+class Lost(Exception):
+    """The nursery has ended, and its workers with it."""
+
+
+class Nursery:
+    """The nursery's handle. Not thread-safe.
+
+    `reports` says `LOADED` once; only then may anything be asked. What it printed comes out of `printed`,
+    which closes when it ends.
+    """
+
+    def __init__(self) -> None:
+        """Starts it. Raises OSError where that is impossible."""
+        if not sys.executable:
+            raise OSError("this Python has no interpreter to start")
+        self.reports, theirs = socket.socketpair()
+        self.reports.settimeout(ANSWER_TIMEOUT_S)
+        with theirs:
+            self.process = subprocess.Popen(
+                _run("nursery"),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                env={**os.environ, **_NO_THREADS},
+            )
+        assert self.process.stderr is not None
+        self.printed: IO[bytes] = self.process.stderr
+
+    def fork(self) -> Forked:
+        """A new worker. Raises Lost, or OSError where the system refuses."""
+        (jobs, give), (take, reports), (read, errors) = (os.pipe() for _ in range(3))
+        ours: list[IO[bytes]] = [os.fdopen(give, "wb", 0), os.fdopen(take, "rb", 0), os.fdopen(read, "rb", 0)]
+        theirs = [jobs, reports, errors]
+        try:
+            answer = self._ask("fork", theirs)
+            if not answer.isdigit():
+                raise OSError(answer)
+        except BaseException:
+            for stream in ours:
+                stream.close()
+            raise
+        finally:
+            for end in theirs:
+                os.close(end)
+        return Forked(self, int(answer), *ours)
+
+    def exit_code(self, pid: int, timeout_s: float) -> int | None:
+        """How a worker ended, or None when it still runs after so many seconds. Raises Lost."""
+        answer = self._ask(f"wait {pid} {min(timeout_s, ANSWER_TIMEOUT_S / 2)}")
+        return None if answer == "running" else int(answer)
+
+    def _ask(self, request: str, ends: list[int] | None = None) -> str:
+        self.signal(signal.SIGCONT)  # it may have been stopped with its workers
+        try:
+            socket.send_fds(self.reports, [request.encode()], ends or [])
+            answer = self.reports.recv(200).decode()
+        except OSError as error:
+            raise Lost(str(error)) from error
+        if not answer:
+            raise Lost("it has ended")
+        return answer
+
+    def signal(self, number: int) -> None:
+        """To it and what it started, but not to its workers."""
+        if self.process.poll() is None:
+            with suppress(OSError):
+                os.killpg(self.process.pid, number)
+
+    def end(self, timeout_s: float = 1.0) -> int | None:
+        """Ends it at once; its workers have to be ended before."""
+        self.signal(signal.SIGKILL)
+        self.reports.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+        return self.process.returncode
+
+
+class Forked:
+    """A worker: its pipes, and its end. It leads a process group of its own."""
+
+    def __init__(
+        self, nursery: Nursery, pid: int, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes]
+    ) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.exit_code: int | None = None
+        self._nursery = nursery
+        self._reaped = False
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it has ended and its `exit_code` is known. That stays None when nobody can tell any more."""
+        if self._reaped:
+            return
+        try:
+            self.exit_code = self._nursery.exit_code(self.pid, timeout_s)
+            self._reaped = self.exit_code is not None
+        except Lost:
+            self._reaped = True
+
+    def signal(self, number: int) -> None:
+        """To it and whatever it started. Its process id is its own until it was waited for."""
+        if not self._reaped:
+            with suppress(OSError):
+                os.killpg(self.pid, number)
+
+
+# --- in the nursery --------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Fork workers until the socket closes."""
+    from .worker import die_with_parent, end_group, load
+
+    die_with_parent()
+    requests = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    load()
+    requests.sendall(LOADED)
+    while True:
+        request, ends, _, _ = socket.recv_fds(requests, 200, 3)
+        if not request:
+            end_group()
+        what, *numbers = request.decode().split()
+        answer = _fork(requests, ends) if what == "fork" else _wait(int(numbers[0]), float(numbers[1]))
+        requests.sendall(answer.encode())
+
+
+def _fork(requests: socket.socket, ends: list[int]) -> str:
+    alone = _threads() == 1
+    try:
+        pid = os.fork()
+    except OSError as error:
+        pid, answer = -1, str(error)
+    else:
+        answer = str(pid)
+    if pid == 0:
+        _become_worker(requests, ends, imported=alone)
+    for end in ends:
+        os.close(end)
+    return answer
+
+
+def _become_worker(requests: socket.socket, ends: list[int], imported: bool) -> NoReturn:
+    code = 1
+    try:
+        requests.close()
+        os.setsid()
+        for place, end in enumerate(ends):
+            os.dup2(end, place)
+            os.close(end)
+        if not imported:
+            os.execv(sys.executable, _run("worker"))
+        from . import worker
+
+        worker.main()
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(Exception):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        import threading
+
+        return threading.active_count()
+
+
+def _wait(pid: int, timeout_s: float) -> str:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return "1"
+        if ended:
+            return str(os.waitstatus_to_exitcode(status))
+        if time.monotonic() >= deadline_s:
+            return "running"
+        time.sleep(0.002)
