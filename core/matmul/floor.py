@@ -58,8 +58,8 @@ def foresight(plan: LaunchPlan, product_ops: float, profile: DeviceProfile) -> F
     if call.strided:
         factor *= STRIDED
     if profile.is_cpu and call.local_size is not None and prod(call.local_size) > 1:
-        return Foresight(factor * EMULATED, "emulated")
-    return Foresight(factor, (call.source, call.name))
+        return Foresight(factor * EMULATED, "emulated", (call.source, call.options))
+    return Foresight(factor, (call.source, call.name), (call.source, call.options))
 
 
 def _busiest_s(plan: LaunchPlan, bounds: Bounds, profile: DeviceProfile) -> float:

@@ -12,11 +12,13 @@ class Foresight:
 
     `kin` is what candidates of much the same code share; None: it is kin to nobody. Once one of them is
     measured, the others are not expected to come closer to their least possible times by more than a few
-    times.
+    times. `program` is what is compiled for it: once that was done for one, the others with the same cost a
+    look only, and are looked at before one of them is good enough to stop at.
     """
 
     factor: float = 1.0
     kin: Hashable = None
+    program: Hashable = None
 
 
 NOTHING_FORESEEN = Foresight()

@@ -18,6 +18,13 @@ IMPROVEMENT = 0.02
 CONVERGED_AFTER = 2
 """So many samples in a row without an improvement, and a candidate has converged."""
 
+ENOUGH_FOR_SPREAD = 6
+"""Of fewer samples the quartiles tell nothing."""
+
+UNSTEADY_RANGE, UNSTEADY_IQR = 1.5, 0.15
+"""Samples vary much when the longest of a few is so many times the shortest, or the interquartile range of
+more is so large a share of their median. Of a device to oneself it is a third of that."""
+
 
 @dataclass(frozen=True)
 class BenchSettings:
@@ -96,6 +103,13 @@ class Samples:
             return 0.0
         first, _, third = quantiles(self.counted, n=4, method="inclusive")
         return third - first
+
+    @property
+    def unsteady(self) -> bool:
+        """Whether they vary as on a device that others use, too; of few the first counts here as well."""
+        if len(self.values) < ENOUGH_FOR_SPREAD:
+            return max(self.values) > UNSTEADY_RANGE * min(self.values)
+        return self.iqr > UNSTEADY_IQR * self.median
 
     def inside(self, limit_s: float) -> int:
         """How many of the samples that count lie inside the limit."""

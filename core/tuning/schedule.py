@@ -56,6 +56,15 @@ CLOSE = 0.03
 SHORT_CLOSE = 0.25
 """The same for samples shorter than SHORT_SAMPLE_S, whose few tell little."""
 
+UNSTEADY_CLOSE = 1.0
+"""The same for those whose samples show that something else uses the device now and then."""
+
+UNSTEADY_TIE_SAMPLES = 120
+"""As many are taken of such a tie."""
+
+AGREED = 0.8
+"""A tie is gone before TIE_SAMPLES only where so large a share of the pairs is for the smaller median."""
+
 PLAIN_WARM_UPS = 3
 """Warm-ups of a candidate when sampling is not adaptive."""
 
@@ -173,7 +182,11 @@ class _Race:
                 continue
             self.progress(done, len(self.standings))
             with self.measuring():
-                self.enter(standing)
+                twins = self.twins(standing) if self.enter(standing) else None
+                if twins == []:
+                    self.stop_with(self.play_off(standing))
+            if twins:
+                self.stop_after_a_look_at(twins, standing)
             if self.short_circuit:
                 break
         self.progress(len(self.standings), len(self.standings))
@@ -226,19 +239,20 @@ class _Race:
             return False
         return True
 
-    def enter(self, standing: Standing) -> None:
+    def enter(self, standing: Standing) -> bool:
+        """Warm-up and first samples; whether it is good enough to stop at."""
         leader_s = min((live.samples.best for live in self.live), default=inf)
         standing.state = State.LIVE
         if not self.warmed_up(standing) or self.outrun_at_once(standing, leader_s):
-            return
+            return False
         if not self.take_first_sample(standing):
-            return
+            return False
         if self.may_drop and standing.least_s > OUTRUN_FACTOR * leader_s:
             if standing.runs < _runs_wanted(standing) and not self.take_sample(standing):
-                return
+                return False
             if self.drop_outrun(standing, leader_s):
-                return
-        self.try_short_circuit(standing)
+                return False
+        return self.is_good_enough(standing)
 
     def warmed_up(self, standing: Standing) -> bool:
         for _ in range(1 if self.settings.adaptive else PLAIN_WARM_UPS):
@@ -276,17 +290,33 @@ class _Race:
                 seconds = self.measure(standing, standing.repeats)
         return self.keep(standing, seconds)
 
-    def try_short_circuit(self, standing: Standing) -> None:
+    def is_good_enough(self, standing: Standing) -> bool:
         """Samples a candidate that lies inside the limit until enough samples do, or one does not."""
         limit_s, wanted = self.limit_s, self.settings.short_circuit_samples
         if limit_s is None or wanted > self.settings.max_samples:
-            return
+            return False
         while standing.samples.values[-1] <= limit_s:
             if len(standing.samples) >= wanted:
-                self.stop_with(self.play_off(standing))
-                return
+                return True
             if not self.take_sample(standing):
-                return
+                return False
+        return False
+
+    def twins(self, standing: Standing) -> list[Standing]:
+        """Those not yet tried that need no more compiling, where a look at them costs next to nothing."""
+        program = standing.contender.foresight.program
+        waiting = [s for s in self.standings if s.state is State.WAITING] if _short(standing) else []
+        return [s for s in waiting if program is not None and s.contender.foresight.program == program]
+
+    def stop_after_a_look_at(self, twins: list[Standing], standing: Standing) -> None:
+        """Stops, unless nobody is left to stop with. Who of them is tried first then decides nothing."""
+        ready = [twin for twin in twins if self.prepared(twin)]
+        with self.measuring():
+            for twin in ready:
+                twin.state = State.LIVE
+                if self.warmed_up(twin):
+                    self.take_first_sample(twin)
+            self.stop_with(self.play_off(standing))
 
     # Rounds
 
@@ -466,7 +496,9 @@ def _runs_wanted(standing: Standing) -> int:
 
 
 def _too_close(first: Standing, second: Standing) -> bool:
-    share = SHORT_CLOSE if _short(first, second) else CLOSE
+    share = CLOSE
+    if _short(first, second):
+        share = UNSTEADY_CLOSE if _unsteady(first, second) else SHORT_CLOSE
     close_s = share * min(first.samples.median, second.samples.median)
     return _gap_s(first, second) < close_s or _within_spread(first, second)
 
@@ -480,7 +512,9 @@ def _pairs_suffice(differences: list[float], first: Standing, second: Standing) 
         return False
     if 2 * len(differences) < TIE_SAMPLES:
         return _settled(differences, first, second)
-    most = SHORT_TIE_SAMPLES if _short(first, second) else TIE_SAMPLES
+    most = TIE_SAMPLES
+    if _short(first, second):
+        most = UNSTEADY_TIE_SAMPLES if _unsteady(first, second) else SHORT_TIE_SAMPLES
     return 2 * len(differences) >= most or sign_confidence(differences) >= SURE
 
 
@@ -488,7 +522,15 @@ def _settled(differences: list[float], first: Standing, second: Standing) -> boo
     """Whether more pairs would tell nothing new: no tie any more, or one wins them all, and not by a hair."""
     clear_s = CLOSE * min(first.samples.median, second.samples.median)
     one_sided = all(d > 0 for d in differences) or all(d < 0 for d in differences)
-    return (one_sided and abs(median(differences)) > clear_s) or not _too_close(first, second)
+    if one_sided:
+        return abs(median(differences)) > clear_s or not _too_close(first, second)
+    first_is_less = first.samples.median < second.samples.median
+    agreeing = sum((difference < 0) == first_is_less for difference in differences)
+    return agreeing >= AGREED * len(differences) and not _too_close(first, second)
+
+
+def _unsteady(*standings: Standing) -> bool:
+    return any(standing.samples.unsteady for standing in standings)
 
 
 def _within_spread(first: Standing, second: Standing) -> bool:

@@ -5,22 +5,25 @@
 
 Each shape is tuned cold, `--runs` times over; peaks are probed once. Then every winner is sampled against
 the one chosen most often, in pairs, A B B A, and counts as the same when it takes at most 2 % longer.
-`--busy` does it all once more while another process keeps one core busy. Nine runs in ten should agree:
-the exit code is 1 where fewer do.
+`--busy` does it all once more while another process keeps one core busy (`--busy-only`: only that); the pairs
+are then sampled with that process stopped, for how good a winner is does not depend on who else ran. Nine
+runs in ten should agree: the exit code is 1 where fewer do. The JSON has what each run saw of its best two.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rooftune.device.client import Client
 from rooftune.matmul.problem import Elem, Shape
@@ -47,6 +50,7 @@ class Stability:
     ratios: dict[str, float]
     short_circuits: int
     median_cost_s: float
+    runs: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def agree(self) -> float:
@@ -60,11 +64,12 @@ def main() -> int:
     client = Client(given.device)
     shapes = given.shapes or (CPU_SHAPES if client.profile.is_cpu else GPU_SHAPES)
     results = []
-    for busy in (False, True) if given.busy else (False,):
-        with _one_core_busy(busy):
+    passes = (True,) if given.busy_only else (False, True) if given.busy else (False,)
+    for busy in passes:
+        with _one_core_busy(busy) as rest:
             for shape in shapes.split(","):
                 with locked(given.lock):
-                    results.append(_stability(client, shape, given, busy))
+                    results.append(_stability(client, shape, given, busy, rest))
                 _show(results[-1])
     if given.json:
         rows = [{**asdict(result), "agree": result.agree} for result in results]
@@ -85,25 +90,42 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--level", default="balanced")
     parser.add_argument("--busy", action="store_true", help="once more with one core kept busy")
+    parser.add_argument("--busy-only", action="store_true", help="with one core kept busy, and not without")
     parser.add_argument("--lock", type=Path, help="a file to hold locked while a shape is looked at")
     parser.add_argument("--json", type=Path, help="where to write all results")
     return parser.parse_args()
 
 
 @contextmanager
-def _one_core_busy(busy: bool) -> Iterator[None]:
+def _one_core_busy(busy: bool) -> Iterator[Callable[[], AbstractContextManager[object]]]:
+    """Yields what to hold while that core is to be free."""
     if not busy:
-        yield
+        yield nullcontext
         return
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+
+    @contextmanager
+    def rest() -> Iterator[None]:
+        other.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            other.send_signal(signal.SIGCONT)
+
     try:
-        yield
+        yield rest
     finally:
         other.kill()
         other.wait()
 
 
-def _stability(client: Client, text: str, given: argparse.Namespace, busy: bool) -> Stability:
+def _stability(
+    client: Client,
+    text: str,
+    given: argparse.Namespace,
+    busy: bool,
+    rest: Callable[[], AbstractContextManager[object]],
+) -> Stability:
     inputs = random_inputs(client, Shape.parse(text).problem(Elem.F32))
     decisions: list[Decision] = []
     for _ in range(given.runs):
@@ -116,10 +138,11 @@ def _stability(client: Client, text: str, given: argparse.Namespace, busy: bool)
     wins = Counter(decision.index for decision in decisions)
     usual = wins.most_common(1)[0][0]
     ratios = {usual: 1.0}
-    for index in wins:
-        if index != usual:
-            pair = runner(tunables, index, inputs), runner(tunables, usual, inputs)
-            ratios[index] = compare(client, *pair).median
+    with rest():
+        for index in wins:
+            if index != usual:
+                pair = runner(tunables, index, inputs), runner(tunables, usual, inputs)
+                ratios[index] = compare(client, *pair).median
     name = {index: tunables[index].name for index in wins}
     return Stability(
         text,
@@ -128,7 +151,18 @@ def _stability(client: Client, text: str, given: argparse.Namespace, busy: bool)
         {name[index]: ratio for index, ratio in ratios.items()},
         sum(decision.short_circuit for decision in decisions),
         median(decision.timings.measure_s for decision in decisions),
+        [_seen(decision) for decision in decisions],
     )
+
+
+def _seen(decision: Decision) -> dict[str, Any]:
+    """How the winner won, and the samples of the best two in seconds."""
+    return {
+        "winner": decision.name,
+        "short_circuit": decision.short_circuit,
+        "tie_break": decision.tie_break.to_json() if decision.tie_break else None,
+        "samples": {e.name: list(e.samples) for e in decision.ranking[:2]},
+    }
 
 
 def _show(result: Stability) -> None:

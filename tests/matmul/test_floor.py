@@ -78,9 +78,9 @@ def test_plain_kernels_are_held_against_the_plain_peak() -> None:
 
 def test_what_is_foreseen_of_padding_strides_and_emulated_groups() -> None:
     even = KernelCall("text", "k", (), (64 * 132,), (64,), (), group_ops=10.0)
-    assert foresight(LaunchPlan((even,)), 1320.0, GPU) == Foresight(1.0, ("text", "k"))
+    assert foresight(LaunchPlan((even,)), 1320.0, GPU) == Foresight(1.0, ("text", "k"), ("text", ()))
     assert foresight(LaunchPlan((replace(even, group_ops=25.0),)), 1320.0, GPU).factor == 2.5
     assert foresight(LaunchPlan((replace(even, strided=True),)), 1320.0, GPU).factor == STRIDED
     cpu = replace(GPU, kind="cpu")
-    assert foresight(LaunchPlan((even,)), 1320.0, cpu) == Foresight(EMULATED, "emulated")
+    assert foresight(LaunchPlan((even,)), 1320.0, cpu) == Foresight(EMULATED, "emulated", ("text", ()))
     assert foresight(LaunchPlan((replace(even, local_size=(1,)),)), 0.0, cpu).factor == 1.0

@@ -98,3 +98,16 @@ def test_settings_that_make_no_sense_are_refused_by_name(wrong: dict[str, Any]) 
 
 def test_the_smallest_settings_allowed_are_allowed() -> None:
     BenchSettings(1, 1, 1, 1.0, True, 0.001)
+
+
+def test_samples_that_vary_show_that_the_device_is_shared() -> None:
+    def unsteady(*values: float) -> bool:
+        samples = Samples()
+        for value in values:
+            samples.add(value)
+        return samples.unsteady
+
+    assert not unsteady(1.0) and not unsteady(1.4, 1.0, 1.1)
+    assert unsteady(1.6, 1.0, 1.0)
+    assert not unsteady(9.0, 1.0, 1.0, 1.05, 1.0, 1.1, 1.0)
+    assert unsteady(1.0, 1.0, 1.5, 1.0, 1.4, 1.0, 1.5)

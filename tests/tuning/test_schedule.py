@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError
-from rooftune.tuning.foresight import Foresight
+from rooftune.tuning.foresight import NOTHING_FORESEEN, Foresight
 from rooftune.tuning.samples import BenchSettings
 from rooftune.tuning.schedule import Contender, RoundResult, State, run_round
 
@@ -417,6 +417,34 @@ def test_short_samples_are_paired_on_until_one_is_sure() -> None:
     assert ends_after([1.01, 1.11], [0.99, 1.09]) == 10
 
 
+def test_pairs_that_disagree_with_the_medians_are_not_the_end_of_a_tie() -> None:
+    # In the rounds "b" was slow by chance; in pairs each wins by turns.
+    bench = Bench()
+    ms = 1e-3
+    by_turns = [1.0 * ms, 1.2 * ms, 1.2 * ms, 1.0 * ms]
+    result = run_round(
+        [
+            bench.contender(0, [1.0 * ms] * 3 + by_turns * 40, warm_up=ms),
+            bench.contender(1, [1.3 * ms] * 3 + [1.1 * ms] * 400, warm_up=ms),
+        ],
+        DEFAULTS,
+    )
+    assert result.tie_break is not None and result.tie_break.pairs >= 10
+
+
+def test_on_a_device_that_others_use_a_wide_gap_is_paired_off_too() -> None:
+    ms = 1e-3
+    for disturbed, pairs in (([3.0 * ms, 1.0 * ms, 1.0 * ms], True), ([1.0 * ms] * 3, False)):
+        bench = Bench()
+        contenders = [
+            bench.contender(0, [*disturbed, *[1.0 * ms] * 300], warm_up=ms),
+            bench.contender(1, [1.4 * ms] * 300, warm_up=1.4 * ms),
+        ]
+        result = run_round(contenders, DEFAULTS)
+        assert winner(result) == "a"
+        assert (result.tie_break is not None) is pairs
+
+
 def test_the_sign_of_the_median_difference_decides_not_the_medians() -> None:
     # "a" has the smaller median at first and loses most pairs by little.
     first = [0.99, *NOISY[1:-1], 1.04, *[1.02, 1.09, 1.0] * 20]
@@ -557,6 +585,37 @@ def test_those_that_need_most_come_last_when_a_leader_is_known() -> None:
     result = run_round([bench.contender(i, 1.0, floor=floor) for i, floor in enumerate(floors)], DEFAULTS)
     assert bench.order.startswith("cbd")
     assert states(result)["a"] == "skipped"
+
+
+def test_before_one_is_good_enough_those_of_the_same_program_are_looked_at() -> None:
+    bench = Bench()
+    same = Foresight(program="p")
+    times = [(1e-3, same), (0.5e-3, same), (0.2e-3, NOTHING_FORESEEN)]
+    contenders = [
+        bench.contender(i, s, warm_up=1e-3, foresight=foresight) for i, (s, foresight) in enumerate(times)
+    ]
+    result = run_round(contenders, DEFAULTS, limit_s=2e-3)
+    assert winner(result) == "b" and result.short_circuit
+    assert states(result)["c"] == "waiting"
+
+
+def test_where_samples_are_long_one_good_enough_ends_it_whatever_its_program() -> None:
+    bench = Bench()
+    contenders = [bench.contender(i, 1.0, foresight=Foresight(program="p")) for i in range(2)]
+    assert winner(run_round(contenders, DEFAULTS, limit_s=2.0)) == "a"
+    assert bench.order == "aa"
+
+
+def test_one_of_the_same_program_that_can_not_be_prepared_leaves_the_other_to_win() -> None:
+    bench = Bench()
+    same = Foresight(program="p")
+
+    def fails() -> None:
+        raise ValueError("wrong")
+
+    first = bench.contender(0, 1e-3, warm_up=1e-3, foresight=same)
+    result = run_round([first, bench.contender(1, 1e-4, foresight=same, prepare=fails)], DEFAULTS, 2e-3)
+    assert winner(result) == "a" and states(result)["b"] == "disqualified"
 
 
 def test_one_that_could_better_the_leader_by_less_than_is_asked_for_is_not_measured() -> None:
