@@ -28,7 +28,7 @@ from .roofline import Point, Roofline
 
 _POINT_COLOURS = {"f32": "#c1440e", "f64": "#5b2a86", "f16": "#0b6e4f", "bf16": "#1f5fa8"}
 _LINE = "#444444"
-_PLOT_INCH, _LIST_INCH, _LIST_LENGTH = 8.2, 4.2, 62
+_PLOT_INCH, _LIST_INCH, _LIST_LENGTH = 8.2, 4.7, 69
 """Widths of the drawing and of a column of the list, and the most characters of a line in that."""
 _PLOT_HINT = "It comes with the extra [plot]: pip install '.[plot]' in the clone, or pip install matplotlib."
 _FOLDER_HINT = "Name a file in a folder that exists and that you can write to."
@@ -203,7 +203,7 @@ def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
 def _short(point: Point) -> str:
     share = share_text(point, then="then")
     name = f"{point.label} {point.dtype}".strip()
-    text = f"{name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.winner.removeprefix('matmul_')}"
+    text = f"{name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.winner}"
     return text if len(text) <= _LIST_LENGTH else text[: _LIST_LENGTH - 1] + "…"
 
 
