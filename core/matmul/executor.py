@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .launch import Arg, Blob, LaunchPlan, Scratch, Slot
+from .launch import Arg, Blob, Counter, LaunchPlan, Scratch, Slot
 
 
 class Launcher(Protocol):
@@ -70,6 +70,7 @@ class Prepared:
         """Who bound these buffers last, for one who keeps them bound between calls; `bind` clears it."""
         self.scratch_bytes = sum(plan.scratch_bytes)
         self._scratch = [client.empty(nbytes) for nbytes in plan.scratch_bytes]
+        self._counters: list[Any] = []
         self._kernels = [client.kernel(c.source, c.name, c.options, c.rewrite) for c in plan.calls]
         self._places = [_Places(call.args) for call in plan.calls]
         self._has_blobs = any(places.blobs for places in self._places)
@@ -77,7 +78,16 @@ class Prepared:
         for kernel, call in zip(self._kernels, plan.calls, strict=True):
             for position, arg in enumerate(call.args):
                 if not isinstance(arg, (Slot, Blob)):
-                    kernel.set_arg(position, self._scratch[arg.index] if isinstance(arg, Scratch) else arg)
+                    kernel.set_arg(position, self._lasting(arg))
+
+    def _lasting(self, arg: Arg) -> Any:
+        """What the kernel is given for an argument that is the same in every call."""
+        if isinstance(arg, Scratch):
+            return self._scratch[arg.index]
+        if isinstance(arg, Counter):
+            self._counters.append(self._client.upload(bytes(4)))
+            return self._counters[-1]
+        return arg
 
     def bind(self, lhs: Any, rhs: Any, out: Any) -> Prepared:
         """Has every kernel read and write these three buffers."""
@@ -135,7 +145,7 @@ class Prepared:
         return launch
 
     def _note(self, last: list[Any]) -> None:
-        if self._scratch and self._chained:
+        if (self._scratch or self._counters) and self._chained:
             self._before = last
 
     def _bind_blobs(self, operands: Operands) -> None:

@@ -30,6 +30,11 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Counter:
+    """A 32-bit number in a buffer of its own, which is 0 before a kernel runs, and which it leaves at 0."""
+
+
+@dataclass(frozen=True)
 class Blob:
     """A small constant buffer made when buffers are bound, from their device addresses (tensor maps)."""
 
@@ -37,7 +42,8 @@ class Blob:
     build: Callable[[Mapping[Slot | Scratch, int]], bytes]
 
 
-Arg = Slot | Scratch | Blob | np.generic
+Arg = Slot | Scratch | Counter | Blob | np.generic | None
+"""A numpy scalar is passed by value; of a structured type it is a struct. None is a buffer not touched."""
 
 
 class Rewrite(Protocol):

@@ -1,16 +1,19 @@
 """rooftune on a CPU device against numpy's OpenBLAS, and against CLBlast on the same device.
 
-    python -m tests.benchmarks.cpu_peers [--device TEXT] [--blocks 7] [--json FILE] [SHAPE[:TYPE]...]
+    python -m tests.benchmarks.cpu_peers [--device TEXT] [--blocks 7] [--plans] [--each] [SHAPE[:TYPE]...]
 
 Peers alternate in blocks, and each block is a fresh process that warms up, then times calls on the same
 operands, synchronised one by one: within one process the spinning threads of one library slow the others
 down. A block's figure is its median call, a ratio is the peer's figure by rooftune's of the same turn (above
 1, rooftune is faster), and what is printed is the median of the ratios with their range. rooftune is the
 tuned product, on operands that are on the device; the first block tunes, and is not counted. numpy chooses
-its threads and kernel itself. Decisions and compiled kernels are kept in a temporary folder.
+its threads and kernel itself. Decisions and compiled kernels are kept in a temporary folder, or in that of
+--keep. --plans adds the winner's kernels enqueued directly, --each a line a block: its figure, and how many
+cores were busy, which of OpenBLAS are those that spin as well.
 
-Further figures: a matrix times a vector against the probed read bandwidth, 64x64x64 called back to back
-against an empty kernel, and f16 and bf16 against our own f32.
+Further figures (--more, alone without shapes after --only-more): a matrix times a vector and a vector times a
+matrix against the probed read bandwidth, and 64x64x64 called back to back: an empty kernel of the same
+global size, the product's kernel enqueued directly, `matmul`, and what it is allowed to take.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -63,12 +67,13 @@ def timed(call: Callable[[], object], seconds: float) -> dict[str, Any]:
     while time.perf_counter() < end:
         call()
     times: list[float] = []
-    start = time.perf_counter()
+    cpu_s, start = time.process_time(), time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds or (len(times) < LEAST_CALLS and passed < LONG_S):
         began = time.perf_counter()
         call()
         times.append(time.perf_counter() - began)
-    return {"median_s": median(times), "min_s": min(times), "calls": len(times)}
+    busy = (time.process_time() - cpu_s) / (time.perf_counter() - start)
+    return {"median_s": median(times), "min_s": min(times), "calls": len(times), "cores_busy": busy}
 
 
 def numpy_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
@@ -122,6 +127,24 @@ def winner(shape: str, elem: str, device: str | None) -> str:
     return next(str(ok["name"]) for ok in names if ok and ok["index"] == record["fastest_index"])
 
 
+def plan_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    """The winner's kernels, enqueued directly."""
+    from rooftune.matmul.executor import prepare
+    from rooftune.matmul.problem import Elem, Shape
+
+    client, a, b, out = on_device(shape, elem, device)
+    name = winner(shape, elem, device)
+    plan = candidate(name).plan(Shape.parse(shape).problem(Elem(elem)), client.profile)
+    prepared = prepare(client, plan).bind(a.base_data, b.base_data, out.base_data)
+    return {**timed(lambda: client.wait(prepared.enqueue()[-1]), seconds), "what": name}
+
+
+def candidate(name: str) -> Any:
+    from rooftune.matmul.candidates import CANDIDATES
+
+    return next(c for c in CANDIDATES if c.name == name)
+
+
 def clblast_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
     library = ctypes.CDLL("libclblast.so.1")
     client, a, b, out = on_device(shape, elem, device)
@@ -154,41 +177,47 @@ def overhead_block(shape: str, elem: str, seconds: float, device: str | None) ->
     """Calls enqueued back to back, against an empty kernel of the same global size."""
     import pyopencl as cl
     import rooftune as rt
-    from rooftune.matmul.candidates import CANDIDATES
+    from rooftune.matmul.executor import prepare
     from rooftune.matmul.problem import Elem, Shape
 
     client, a, b, out = on_device(shape, elem, device)
 
-    def ours() -> None:
+    def matmul() -> None:
         rt.matmul(a, b, out=out, client=client)
 
-    ours()
+    matmul()
     name = winner(shape, elem, device)
-    chosen = next(c for c in CANDIDATES if c.name == name)
-    call = chosen.plan(Shape.parse(shape).problem(Elem(elem)), client.profile).calls[0]
+    plan = candidate(name).plan(Shape.parse(shape).problem(Elem(elem)), client.profile)
+    launch = prepare(client, plan).bind(a.base_data, b.base_data, out.base_data).steady(client.queue)
+    call = plan.calls[0]
     empty = client.kernel("__kernel void empty(int x) {}", "empty")
     empty.set_args(np.int32(0))
+
+    def direct() -> None:
+        launch(None)
 
     def nothing() -> None:
         cl.enqueue_nd_range_kernel(client.queue, empty, call.global_size, call.local_size)
 
-    def back_to_back(launch: Callable[[], None]) -> float:
-        per_call = []
-        for _ in range(30):
+    ways = {"empty": nothing, "direct": direct, "matmul": matmul}
+    per_call: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(40):
+        for way, launch_once in ways.items():
+            launch_once()
+            client.queue.finish()
             began = time.perf_counter()
             for _ in range(200):
-                launch()
+                launch_once()
             client.queue.finish()
-            per_call.append((time.perf_counter() - began) / 200)
-        return median(per_call[5:])
-
-    pairs = [(back_to_back(ours), back_to_back(nothing)) for _ in range(3)]
-    ours_s, empty_s = (median(pair[i] for pair in pairs) for i in (0, 1))
+            per_call[way].append((time.perf_counter() - began) / 200)
     peak_ops = float(rt.probe("compute", dtype=elem, device=device)["probes"][0]["value"])
     m, k, n = (*a.shape, b.shape[1])
+    found = {f"{way}_s": median(times[5:]) for way, times in per_call.items()}
     arithmetic_s = m * n * (2 * k - 1) / peak_ops
-    return {"ours_s": ours_s, "empty_s": empty_s, "arithmetic_s": arithmetic_s, "what": name,
-            "global_size": list(call.global_size)}  # fmt: skip
+    return {
+        **found, "arithmetic_s": arithmetic_s, "allowed_s": 1.5 * found["empty_s"] + arithmetic_s,
+        "what": name, "global_size": list(call.global_size),
+    }  # fmt: skip
 
 
 def vector_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
@@ -207,8 +236,8 @@ def vector_block(shape: str, elem: str, seconds: float, device: str | None) -> d
 
 
 BLOCKS = {
-    "rooftune": rooftune_block, "numpy": numpy_block, "clblast": clblast_block, "overhead": overhead_block,
-    "vector": vector_block,
+    "rooftune": rooftune_block, "plan": plan_block, "numpy": numpy_block, "clblast": clblast_block,
+    "overhead": overhead_block, "vector": vector_block,
 }  # fmt: skip
 
 
@@ -218,7 +247,7 @@ def block(kind: str, shape: str, elem: str, seconds: float, device: str | None, 
     command += ["--device", device] if device is not None else []
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
     environment |= {"XDG_CACHE_HOME": str(home), "POCL_CACHE_DIR": str(home / "pocl")}
-    (home / "pocl").mkdir(exist_ok=True)
+    (home / "pocl").mkdir(parents=True, exist_ok=True)
     done = subprocess.run([*command, f"{shape}:{elem}"], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it died")
@@ -227,25 +256,47 @@ def block(kind: str, shape: str, elem: str, seconds: float, device: str | None, 
 
 
 def compare(
-    shape: str, elem: str, peers: list[str], blocks: int, seconds: float, device: str | None, home: Path
+    shape: str, elem: str, peers: list[str], options: argparse.Namespace, home: Path
 ) -> dict[str, Any]:
+    device = options.device
     block("rooftune", shape, elem, 0.0, device, home)  # tunes, compiles
-    turns: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("rooftune", *peers)}
-    for turn in range(blocks):
+    own = ("rooftune", "plan") if options.plans else ("rooftune",)
+    turns: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*own, *peers)}
+    for turn in range(options.blocks):
         kinds = list(turns) if turn % 2 == 0 else list(reversed(turns))
         for kind in kinds:
-            turns[kind].append(block(kind, shape, elem, seconds, device, home))
-    ours = [one["median_s"] for one in turns["rooftune"]]
+            turns[kind].append(block(kind, shape, elem, options.seconds, device, home))
+        if options.each:
+            print(f"{turn + 1:>6}: {each(shape, turns)}", flush=True)
     row: dict[str, Any] = {
-        "shape": shape, "type": elem, "median_s": median(ours), "winner": turns["rooftune"][-1]["what"],
+        "shape": shape, "type": elem, "median_s": median(x["median_s"] for x in turns["rooftune"]),
+        "winner": turns["rooftune"][-1]["what"], "turns": turns,
     }  # fmt: skip
     for peer in peers:
-        ratios = [one["median_s"] / own for one, own in zip(turns[peer], ours, strict=True)]
-        row[peer] = {
-            "median_s": median(one["median_s"] for one in turns[peer]), "ratio": median(ratios),
-            "least": min(ratios), "most": max(ratios), "what": turns[peer][-1]["what"],
-        }  # fmt: skip
+        row[peer] = versus(turns[peer], turns["rooftune"])
+        if options.plans:
+            row[f"plan/{peer}"] = versus(turns[peer], turns["plan"])
     return row
+
+
+def versus(peer: list[dict[str, Any]], ours: list[dict[str, Any]]) -> dict[str, Any]:
+    """The peer's time by ours, turn by turn."""
+    ratios = [one["median_s"] / own["median_s"] for one, own in zip(peer, ours, strict=True)]
+    return {
+        "median_s": median(one["median_s"] for one in peer),
+        "ours_s": median(one["median_s"] for one in ours),
+        "ratio": median(ratios), "least": min(ratios), "most": max(ratios), "what": peer[-1]["what"],
+    }  # fmt: skip
+
+
+def each(shape: str, turns: dict[str, list[dict[str, Any]]]) -> str:
+    """The newest block of each kind: GFLOP/s, and how many cores were busy."""
+    work = flops(shape)
+    newest = {kind: blocks[-1] for kind, blocks in turns.items()}
+    return ", ".join(
+        f"{kind} {work / one['median_s'] / 1e9:.1f} ({one['cores_busy']:.1f} cores)"
+        for kind, one in newest.items()
+    )
 
 
 def flops(shape: str) -> float:
@@ -265,6 +316,10 @@ def line(row: dict[str, Any], peers: list[str]) -> str:
             if one
             else f"{'-':>29}"
         )
+    for peer in peers:
+        if alone := row.get(f"plan/{peer}"):
+            spread = f"{alone['ratio']:.2f} ({alone['least']:.2f}-{alone['most']:.2f})"
+            text += f"  plan alone {work / alone['ours_s'] / 1e9:.1f} {spread}"
     return f"{text}  {row['winner']}"
 
 
@@ -288,22 +343,21 @@ def parent(options: argparse.Namespace) -> None:
         heading + "".join(f" {peer:>9} {'ratio (range)':>18}" for peer in wanted) + "  candidate", flush=True
     )
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if options.keep is None else nullcontext(options.keep) as folder:
         home = Path(folder)
-        for text in options.shapes:
+        for text in [] if options.only_more else options.shapes:
             shape, _, elem = text.partition(":")
             elem = elem or "f32"
-            peers = peers_of(elem, wanted)
-            row = compare(shape, elem, peers, options.blocks, options.seconds, options.device, home)
+            row = compare(shape, elem, peers_of(elem, wanted), options, home)
             rows.append(row)
             print(line(row, wanted), flush=True)
         overhead, vectors = None, []
-        if options.more:
+        if options.more or options.only_more:
             overhead = block("overhead", "64", "f32", options.seconds, options.device, home)
+            say_overhead(overhead)
             for shape in ("8192x1x8192", "1x8192x8192"):
                 vectors.append(block("vector", shape, "f32", options.seconds, options.device, home))
                 say_vector(shape, vectors[-1])
-            say_overhead(overhead)
     for kernel in sorted({row["numpy"]["what"] for row in rows if "numpy" in row}):
         print(f"numpy: {kernel}")
     if options.json:
@@ -315,16 +369,20 @@ def say_vector(shape: str, found: dict[str, Any]) -> None:
     share = found["bytes_per_s"] / found["probed"]
     print(
         f"{shape}: {found['bytes_per_s'] / 1e9:.1f} GB/s, {share:.2f} of the probed "
-        f"{found['probed'] / 1e9:.1f} GB/s of reading ({found['what']})"
+        f"{found['probed'] / 1e9:.1f} GB/s of reading ({found['what']})",
+        flush=True,
     )
 
 
 def say_overhead(found: dict[str, Any]) -> None:
-    allowed = 1.5 * found["empty_s"] + found["arithmetic_s"]
-    print(
-        f"64x64x64 back to back: {found['ours_s'] * 1e6:.2f} us a call, empty kernel "
-        f"{found['empty_s'] * 1e6:.2f} us, allowed {allowed * 1e6:.2f} us ({found['what']})"
-    )
+    shown = ", ".join(
+        f"{name} {found[key] * 1e6:.2f}"
+        for name, key in (
+            ("empty kernel", "empty_s"), ("kernel directly", "direct_s"), ("matmul", "matmul_s"),
+            ("allowed", "allowed_s"),
+        )
+    )  # fmt: skip
+    print(f"64x64x64 back to back, us a call: {shown} ({found['what']})", flush=True)
 
 
 def main() -> None:
@@ -339,6 +397,10 @@ def main() -> None:
     parser.add_argument(
         "--more", action="store_true", help="also the further figures: vectors, launch overhead"
     )
+    parser.add_argument("--only-more", action="store_true", help="the further figures without the shapes")
+    parser.add_argument("--plans", action="store_true", help="also the winner's kernels enqueued directly")
+    parser.add_argument("--each", action="store_true", help="a line a block")
+    parser.add_argument("--keep", help="folder for decisions and compiled kernels, kept for the next run")
     parser.add_argument("--json", help="file for the figures")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -25,12 +25,11 @@ def main() -> None:
     variants = job["variants"]
     rng = np.random.default_rng(0)
     operands = [rng.random(count, np.float32) * 2 - 1 for count in job["operands"]]
-    scalars = [np.dtype(kind).type(value) for kind, value in job["scalars"]]
     results, _ = kernel_tuner.tune_kernel(
         job["kernel"],
         lambda params: variants[params["variant"]]["source"],
         lambda params: tuple(variants[params["variant"]]["groups"]),
-        [*operands, *scalars],
+        operands,
         {"variant": list(range(len(variants))), "block_size_x": [1]},
         grid_div_x=[],
         grid_div_y=[],

@@ -17,7 +17,6 @@ import argparse
 import ctypes
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -46,8 +45,8 @@ CALLS = 5
 ROWS = 3
 PAUSE_S = 0.2
 KT_ITERATIONS = 7
-BLOCK_ARGS = ("col_block", "row_block", "depth_block", "copy_rhs", "depth", "slices")
-PARTS_ARG = ", __global acc_t *restrict parts"
+NUMBERS = ", const args_t args"
+PARTS = ", __global acc_t *restrict parts"
 
 
 @dataclass(frozen=True)
@@ -254,7 +253,6 @@ def _kernel_tuner(client: Client, problem: Problem, text: str, python: str | Non
         "iterations": KT_ITERATIONS,
         "options": [],
         "operands": [problem.m * problem.k, problem.k * problem.n, problem.m * problem.n],
-        "scalars": [(a.dtype.name, a.item()) for a in first.args if isinstance(a, np.generic)],
         "variants": [
             {"params": params, "source": _source(call), "groups": list(call.global_size)}
             for params, call in variants
@@ -300,31 +298,27 @@ def cpu_variants(client: Client, problem: Problem) -> list[tuple[dict[str, int],
             plan = cpu_family.plan(problem, profile, packed=bool(pack), tiles=tile, blocks=blocks)
         except UnsupportedError:
             continue
-        if len(plan.calls) == 1 and all(isinstance(a, (Slot, np.generic)) for a in plan.calls[0].args):
+        if len(plan.calls) == 1 and all(
+            isinstance(a, (Slot, np.generic, type(None))) for a in plan.calls[0].args
+        ):
             params = {"NV": vectors, "MR": rows, "KC": depth, "PANELS": panels, "PACK_RHS": pack}
             found.append((params, plan.calls[0]))
     return found
 
 
 def _source(call: KernelCall) -> str:
-    """The program as one text: options as macros, and the work-item's block fixed in it."""
+    """The program as one text: options as macros, and the argument of numbers fixed in it."""
     macros = []
     for option in call.options:
         if option.startswith("-D"):
             name, _, value = option[2:].partition("=")
             macros.append(f"#define {name} {value or 1}")
-    numbers = [arg.item() for arg in call.args if isinstance(arg, np.generic)][-len(BLOCK_ARGS) :]
-    at = call.source.index("__kernel void cpu_gemm")
-    opening = call.source.index("\n{\n", at) + 3
-    signature = call.source[at:opening].replace(PARTS_ARG, "")
-    for name in BLOCK_ARGS:
-        signature = re.sub(rf"\b{name}\b", f"{name}_ignored", signature)
-    fixed = "".join(
-        f"    int {name} = {number};\n" for name, number in zip(BLOCK_ARGS, numbers, strict=True)
-    )
-    fixed += "    __global acc_t *parts = 0;\n"
-    head, body = call.source[:at], call.source[opening:]
-    return "\n".join(macros) + "\n" + head + signature + fixed + body
+    given = next(arg for arg in call.args if isinstance(arg, np.void))
+    numbers = ", ".join(str(x) for field in given for x in field)
+    head, _, kernel = call.source.rpartition(NUMBERS)
+    signature, opening, body = kernel.partition("\n{\n")
+    fixed = f"    const args_t args = {{{numbers}}};\n    __global acc_t *parts = 0;\n"
+    return "\n".join(macros) + "\n" + head + signature.replace(PARTS, "") + opening + fixed + body
 
 
 def _place(client: Client) -> tuple[int, int]:

@@ -131,5 +131,6 @@ def test_variants_of_the_cpu_kernel_are_programs_with_their_block_fixed():
     variants = cpu_variants(Device(), Shape.parse("512").problem(Elem.F32))  # type: ignore[arg-type]
     assert len({tuple(params.values()) for params, _ in variants}) == len(variants) > 20
     source = _source(variants[0][1])
-    assert "#define KC" in source and "int col_block_ignored" in source
-    assert "int col_block = " in source
+    assert "#define KC" in source and "const args_t args = {0, 512, 1, " in source
+    signature = source[source.index("cpu_gemm(") :].partition("{")[0]
+    assert "args" not in signature and "parts" not in signature

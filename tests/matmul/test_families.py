@@ -193,9 +193,9 @@ QUIET = settings(
 )
 
 
-def cpu_tile(client: Client, pack_rhs: bool, lhs_from: str, rows: int = 4) -> cpu.CpuTile:
+def cpu_tile(client: Client, pack_rhs: bool, lhs_from: str, turns: bool) -> cpu.CpuTile:
     width = cpu.vector_floats(client.profile)
-    return cpu.CpuTile(width, 2, rows, 48, 2, pack_rhs, lhs_from)
+    return cpu.CpuTile(width, 2, 4, 48, 2, pack_rhs, lhs_from, turns)
 
 
 @QUIET
@@ -205,11 +205,29 @@ def cpu_tile(client: Client, pack_rhs: bool, lhs_from: str, rows: int = 4) -> cp
     wide=st.integers(1, 2),
     tall=st.integers(1, 9),
     depth=st.integers(1, 48),
+    turns=st.booleans(),
 )
-def test_cpu_blocks_of_any_size(client, shape, how, wide, tall, depth):
-    t = cpu_tile(client, *how)
+def test_cpu_blocks_of_any_size(client, shape, how, wide, tall, depth, turns):
+    t = cpu_tile(client, *how, turns)
     blocks = cpu.CpuBlock(wide * t.panel, tall * t.rows, depth)
     check(client, PLANS["cpu_gemm_packed"], shape, Elem.F32, tiles=t, blocks=blocks)
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 40])
+def test_blocks_taken_in_turns_are_there_again_for_the_next_launch(client, blocks):
+    t = cpu_tile(client, True, "in_place", turns=True)
+    rng = np.random.default_rng(1)
+    lhs, rhs = (rng.random(shape, np.float32) for shape in ((4 * blocks, 20), (20, 8)))
+    problem = Problem.of(4 * blocks, 8, 20)
+    prepared = prepare(
+        client, cpu.plan(problem, client.profile, packed=True, tiles=t, blocks=cpu.CpuBlock(t.panel, 4, 20))
+    )
+    buffers = [client.upload(x) for x in (lhs, rhs)]
+    for _ in range(5):
+        out = client.upload(np.full((4 * blocks, 8), np.nan, np.float32))
+        prepared.bind(*buffers, out).enqueue()
+        found = np.frombuffer(client.download(out, 4 * blocks * 8 * 4), np.float32)
+        np.testing.assert_allclose(found, (lhs @ rhs).ravel(), rtol=1e-5)
 
 
 @QUIET
@@ -239,8 +257,9 @@ def test_cpu_plans_cover_the_result_and_fit_the_device(m, n, k, elem, cores, wid
     assert t.local_bytes(8 if elem is Elem.F64 else 4) <= local
     assert 1 <= blocks.depth <= t.depth
     call = cpu.plan(problem, profile, packed=packed).calls[-1]
-    assert (call.global_size[0] - 1) * blocks.cols < n <= call.global_size[0] * blocks.cols
-    assert (call.global_size[1] - 1) * blocks.rows < m <= call.global_size[1] * blocks.rows
+    count = -(-n // blocks.cols) * -(-m // blocks.rows)
+    assert call.args[3]["division"][3] == count
+    assert call.global_size == (min(count, cores) if t.turns else count, 1, 1)
 
 
 def test_problems_of_one_bucket_share_their_programs():
@@ -287,6 +306,7 @@ def test_unit_tiles_of_any_size(client, tiles, stages, shape, elem, layouts):
 @settings(parent=QUIET, max_examples=60)
 @given(
     rows=st.integers(1, 14),
+    turns=st.booleans(),
     vectors=st.integers(1, 3),
     panels=st.integers(1, 4),
     depth=st.integers(1, 80),
@@ -294,9 +314,9 @@ def test_unit_tiles_of_any_size(client, tiles, stages, shape, elem, layouts):
     elem=st.sampled_from(list(Elem)),
     layouts=st.tuples(st.sampled_from(LAYOUTS[:5]), st.sampled_from(LAYOUTS)),
 )
-def test_cpu_tiles_of_any_size(client, rows, vectors, panels, depth, shape, elem, layouts):
+def test_cpu_tiles_of_any_size(client, rows, turns, vectors, panels, depth, shape, elem, layouts):
     width = cpu.vector_floats(client.profile) // (2 if elem is Elem.F64 else 1)
-    t = cpu.CpuTile(width, vectors, rows, depth, panels, True, "copied")
+    t = cpu.CpuTile(width, vectors, rows, depth, panels, True, "copied", turns)
     blocks = cpu.CpuBlock(panels * t.panel, 3 * rows, depth)
     check(client, PLANS["cpu_gemm_packed"], shape, elem, layouts, batch=(2,), tiles=t, blocks=blocks)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
-from ..launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
-from ..problem import Elem, Problem
+from ..launch import Arg, Counter, KernelCall, LaunchPlan, Scratch, Slot
+from ..problem import BatchWalk, Elem, Problem
 from .common import (
     accumulator_bytes,
     ceil_div,
@@ -18,7 +18,7 @@ from .common import (
     defines,
     kernel_text,
     lower_pow2,
-    problem_args,
+    operand_args,
     round_up,
     stride_options,
     type_options,
@@ -27,19 +27,23 @@ from .common import (
 
 KERNELS = ("prelude.cl", "cpu.cl")
 LOCAL_RESERVE_BYTES = 4096
-LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs
-DEEP_SHARE_BYTES = 1 << 20  # the same for a block of at most DEEP_PANELS, where that cache has twice as much
-MAX_DEPTH = 2048
-MAX_PANELS, DEEP_PANELS = 4, 2
+LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs: two threads may share it
+MAX_DEPTH = 1024
+MAX_PANELS = 4
 PACK_TILES, PACK_DEPTH = 8, 128  # what a work-item of pack_lhs takes: row tiles, elements of the summed axis
 SMALL_MADS = 1 << 22  # up to here a second launch costs more than packing lhs can save
 MIN_ITEM_MADS = 1 << 19  # below this, waking another core costs more than it saves
+TURNS_MADS = 1 << 21  # from here on a product has several blocks
+MAX_BLOCKS = (1 << 31) - (1 << 16)  # the counter goes beyond, once a core
+
+ARGS = np.dtype([("matrices", np.int64, 15), ("extents", np.int32, 4), ("division", np.int32, 7)], align=True)
+"""`args_t` of cpu.cl."""
 
 # Costs relative to one row or column of arithmetic, from the traffic each causes: copying an element of
 # rhs takes as long as the arithmetic of 13 rows with it, fetching one of lhs as that of 10 columns.
 COPY_COST_ROWS = 13.0
 FETCH_COST_COLS = 6.0
-IMBALANCE_COST = 0.05  # of an item's time, once more with every doubling of the cores
+IMBALANCE_COST = 0.11  # of an item's time, once for every doubling of the cores
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class CpuTile:
     panels: int
     pack_rhs: bool
     lhs_from: str  # "in_place", "copied" tile by tile, or "packed" whole beforehand
+    turns: bool = False  # a work-item a core, taking blocks in turns, and not a work-item a block
     room: tuple[int, int] = (0, 0)  # depth, and rows of copied panels, that the program is made for
 
     @property
@@ -121,6 +126,10 @@ def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
 
     The register tile fills the 32 registers of 64-byte vectors, or the 16 of narrower ones, less what the
     operands need.
+
+    Products of several blocks have them taken in turns: PoCL hands each thread its whole share of the
+    work-groups at first, and where cores differ in speed, as those of virtual machines do by half, it would
+    wait for the slowest one's.
     """
     m, n, k = (upper_pow2(extent) for extent in (problem.m, problem.n, problem.k))
     size = accumulator_bytes(problem)
@@ -130,10 +139,11 @@ def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     rows = min(m, rows)
     pack = packed or not rhs_in_place(problem)
     lhs_from = lhs_source(problem, m * n * k)
+    turns = m * n * k >= TURNS_MADS
     depth = min(k, MAX_DEPTH)
     panels = min(MAX_PANELS, ceil_div(n, width * vectors))
-    chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from)
-    while chosen.local_bytes(size) > budget_bytes(profile, panels):
+    chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from, turns)
+    while chosen.local_bytes(size) > budget_bytes(profile):
         if panels > 2:
             panels -= 1
         elif depth > 512:
@@ -144,14 +154,13 @@ def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
             depth //= 2
         else:
             raise UnsupportedError(f"needs more local memory than the device's {profile.local_bytes} bytes")
-        chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from)
+        chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from, turns)
     return chosen
 
 
-def budget_bytes(profile: DeviceProfile, panels: int) -> int:
-    """Local memory for the copied blocks. CPU runtimes give as local memory what level 2 cache a core has."""
-    deep = min(DEEP_SHARE_BYTES, profile.local_bytes // 2) if panels <= DEEP_PANELS else 0
-    return min(profile.local_bytes - LOCAL_RESERVE_BYTES, max(LEVEL2_SHARE_BYTES, deep) + 64 * 1024)
+def budget_bytes(profile: DeviceProfile) -> int:
+    """Local memory for the copied blocks."""
+    return min(profile.local_bytes - LOCAL_RESERVE_BYTES, LEVEL2_SHARE_BYTES + 64 * 1024)
 
 
 def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int = 1) -> CpuBlock:
@@ -164,7 +173,7 @@ def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int =
     panels = ceil_div(problem.n, t.panel)
     row_tiles = ceil_div(problem.m, t.rows)
     most = max(1, problem.batch * problem.m * problem.n * problem.k // MIN_ITEM_MADS)
-    imbalance = IMBALANCE_COST * (1 + math.log2(cores)) * cores
+    imbalance = IMBALANCE_COST * math.log2(cores) * cores
     best = (float("inf"), 0, 0)
     for wide in range(1, min(t.panels if t.pack_rhs else panels, panels) + 1):
         columns = ceil_div(panels, wide)
@@ -218,19 +227,23 @@ def multiply_calls(
         type_options(problem)
         + stride_options(problem)
         + defines(VW=t.width, NV=t.vectors, MR=t.rows, KC=t.program_depth, PANEL_ROWS=t.panel_rows)
-        + defines(PARTS=int(needs_parts(problem)))
+        + defines(PARTS=int(needs_parts(problem)), TURNS=int(t.turns))
         + defines(PACK_TILES=PACK_TILES, PACK_DEPTH=PACK_DEPTH, ON_CPU=int(profile.is_cpu))
         + (f"-DLHS_FROM={t.lhs_from.upper()}",)
     )
-    numbers = (blocks.cols, blocks.rows, blocks.depth, int(t.pack_rhs), depth or problem.k, slices)
-    parts = Scratch(0) if slices > 1 or needs_parts(problem) else Slot.OUT  # the latter is not used
-    extra: tuple[Arg, ...] = (*(np.int32(number) for number in numbers), parts)
+    count = ceil_div(problem.n, blocks.cols) * ceil_div(problem.m, blocks.rows) * walk.count * slices
+    if count > MAX_BLOCKS:
+        raise UnsupportedError(f"{count} blocks; at most {MAX_BLOCKS}")
+    division = (blocks.cols, blocks.rows, blocks.depth, count, int(t.pack_rhs), depth or problem.k, slices)
+    common = (Slot.LHS, Slot.RHS, Slot.OUT, call_numbers(problem, walk, division))
+    extra: tuple[Arg, ...] = (Scratch(0) if slices > 1 or needs_parts(problem) else None,)
+    if t.turns:
+        extra += (Counter(),)
     if packed:
         extra += (Scratch(1),)
     source = kernel_text(*KERNELS)
-    common = problem_args(problem, walk)
-    groups = (ceil_div(problem.n, blocks.cols), ceil_div(problem.m, blocks.rows), walk.count * slices)
-    product = KernelCall(source, "cpu_gemm", options, groups, (1, 1, 1), (*common, *extra))
+    groups = min(count, profile.compute_units) if t.turns else count
+    product = KernelCall(source, "cpu_gemm", options, (groups, 1, 1), (1, 1, 1), (*common, *extra))
     if not packed:
         return (product,)
     stretches = ceil_div(problem.k, PACK_DEPTH)
@@ -239,6 +252,18 @@ def multiply_calls(
         source, "pack_lhs", options, (stretches, tiles, walk.count), (1, 1, 1), (*common, Scratch(1))
     )
     return (pack, product)
+
+
+def call_numbers(problem: Problem, walk: BatchWalk, division: tuple[int, ...]) -> np.generic:
+    """The kernels' one argument of numbers: `args_t` of cpu.cl, `division` its last fields."""
+    matrices = (
+        *operand_args(problem.lhs, walk.lhs),
+        *operand_args(problem.rhs, walk.rhs),
+        *operand_args(problem.out, walk.out),
+    )
+    extents = (problem.m, problem.n, problem.k, walk.extents[1])
+    filled: np.generic = np.array([(matrices, extents, division)], ARGS)[0]
+    return filled
 
 
 def scratch(problem: Problem, profile: DeviceProfile, t: CpuTile, parts_bytes: int) -> tuple[int, ...]:

@@ -21,13 +21,26 @@
  *                has put the whole of it in tile order beforehand
  *   PARTS        sums between two KC blocks are kept in parts[b][m][n], because the result's type is too small
  *
- * Arguments after the common ones: columns (a multiple of NR) and rows (a multiple of MR) of a work-item, the
- * depth of a block (at most KC), and whether to copy rhs; else full panels are read where they are, which needs
- * RHS_COL_1 and IN as accumulated. The summed axis is cut in `slices` of `depth`; with more than one, slice s of
- * product b writes its sums to parts[b * slices + s][m][n] for reduce.cl. These are arguments and no options, so
- * that copying or not, in slices or not, is one program: compiling it takes up to a thousand times as long as
- * running it. Copies are widened to the accumulator's type and padded with zeros, so the inner loop has no edges.
+ *   TURNS        1: there is a work-item a core, and each takes blocks from a common counter until none is left,
+ *                so that no core is waited for longer than a block lasts; 0: a work-item a block
+ *
+ * All numbers come in one argument by value, since runtimes spend time on every argument: col_block (a multiple
+ * of NR) and row_block (a multiple of MR) are what a block of the result has, depth_block (at most KC) what is
+ * taken of the summed axis at a time, `blocks` how many blocks there are in all. copy_rhs: whether to copy rhs;
+ * else full panels are read where they are, which needs RHS_COL_1 and IN as accumulated. The summed axis is cut
+ * in `slices` of `depth`; with more than one, slice s of product b writes its sums to parts[b * slices + s][m][n]
+ * for reduce.cl. These are numbers and no options, so that copying or not, in slices or not, is one program:
+ * compiling it takes up to a thousand times as long as running it. Copies are widened to the accumulator's type
+ * and padded with zeros, so the inner loop has no edges.
  */
+typedef struct {
+    MATRIX_FIELDS(lhs)
+    MATRIX_FIELDS(rhs)
+    MATRIX_FIELDS(out)
+    int m, n, k, inner_extent;
+    int col_block, row_block, depth_block, blocks, copy_rhs, depth, slices;
+} args_t;
+
 #define IN_PLACE 0
 #define COPIED 1
 #define PACKED 2
@@ -148,8 +161,9 @@ inline void copy_rows(__global const in_t *lhs, long lhs_row_arg, long lhs_col_a
  * the last row. A work-item takes PACK_TILES tiles, to use whole cache lines of a transposed lhs, and
  * PACK_DEPTH elements of the summed axis. */
 __attribute__((reqd_work_group_size(1, 1, 1)))
-__kernel void pack_lhs(PROBLEM_ARGS, __global acc_t *restrict packed)
+__kernel void pack_lhs(BUFFER_ARGS, const args_t args, __global acc_t *restrict packed)
 {
+    PROBLEM_FROM(args)
     int p_begin = get_global_id(0) * PACK_DEPTH, p_end = min(k, p_begin + PACK_DEPTH);
     int tiles = (m + MR - 1) / MR;
     int tile_begin = get_global_id(1) * PACK_TILES, tile_end = min(tiles, tile_begin + PACK_TILES);
@@ -192,126 +206,157 @@ __kernel void pack_lhs(PROBLEM_ARGS, __global acc_t *restrict packed)
         }                                                                      \
     } while (0)
 
+/* Runs what follows for every block of this work-item. */
+#if TURNS
+#define FOR_MY_BLOCKS(block) for (block = atomic_inc(turn); block < args.blocks; block = atomic_inc(turn))
+/* Every work-item ends with a number too high. Who has drawn the highest is the last to draw. */
+#define READY_FOR_NEXT_LAUNCH(block)                                           \
+    if (block == args.blocks + (int)get_num_groups(0) - 1)                     \
+        atomic_xchg(turn, 0);
+#else
+#define FOR_MY_BLOCKS(block) block = get_group_id(0);
+#define READY_FOR_NEXT_LAUNCH(block)
+#endif
+
 __attribute__((reqd_work_group_size(1, 1, 1)))
-__kernel void cpu_gemm(PROBLEM_ARGS, int col_block, int row_block, int depth_block, int copy_rhs, int depth,
-                       int slices, __global acc_t *restrict parts
+__kernel void cpu_gemm(__global const in_t *restrict all_lhs, __global const in_t *restrict all_rhs,
+                       __global out_t *restrict all_out, const args_t args, __global acc_t *restrict parts
+#if TURNS
+                       , volatile __global int *restrict turn
+#endif
 #if LHS_FROM == PACKED
-                       , __global const acc_t *restrict packed
+                       , __global const acc_t *restrict all_packed
 #endif
 )
 {
+    PROBLEM_FROM(args)
+    int col_block = args.col_block, row_block = args.row_block, depth_block = args.depth_block;
+    int columns = (n + col_block - 1) / col_block, rows = (m + row_block - 1) / row_block;
+    int depth = args.depth, slices = args.slices;
+    bool copy_rhs = args.copy_rhs;
     __local acc_t panels[PANEL_ROWS * NR] __attribute__((aligned(64)));
 #if LHS_FROM == COPIED
     __local acc_t tile[MR * LHS_PITCH] __attribute__((aligned(64)));
 #endif
-    int col_begin = get_group_id(0) * col_block, col_end = min(n, col_begin + col_block);
-    int row_begin = get_group_id(1) * row_block, row_end = min(m, row_begin + row_block);
-    int product = get_group_id(2) / slices, slice = get_group_id(2) % slices;
-    SELECT_PRODUCT(product);
-#if LHS_FROM == PACKED
-    packed += (long)product * ((m + MR - 1) / MR) * k * MR;
-#endif
-    int k_begin = slice * depth, k_end = min(k, k_begin + depth);
-    __global acc_t *sums = parts + (long)get_group_id(2) * m * n;
-    long sums_row = n;
-#if !PARTS
-    if (slices == 1) {
-        sums = out;
-        sums_row = out_row;
-    }
-#endif
 #ifdef RHS_COL_1
     bool copy_while_multiplying = COPIES && row_block <= FUSED_ROWS;
 #endif
+    int block;
 
-    for (int k0 = k_begin; k0 < k_end; k0 += depth_block) {
-        int kc = min(depth_block, k_end - k0);
-        bool first = k0 == k_begin;
-        bool last = slices == 1 && k0 + depth_block >= k_end;
-        int col_copy = col_begin;
-#ifdef RHS_COL_1
-        int full = (col_end - col_begin) / NR;
-        if (COPIES && !copy_while_multiplying)
-            copy_full_panels(rhs, rhs_row_arg, k0, kc, col_begin, full, panels);
-        col_copy += full * NR;
-#endif
-        /* Copied where panels lie, or, if only the last is because it is not full, at the beginning. */
-        for (; col_copy < col_end; col_copy += NR)
-            copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_copy, n,
-                       panels + (COPIES ? (col_copy - col_begin) * kc : 0));
-        for (int row = row_begin; row < row_end; row += MR) {
+    FOR_MY_BLOCKS(block)
+    {
+        int col_begin = block % columns * col_block, col_end = min(n, col_begin + col_block);
+        int row_begin = block / columns % rows * row_block, row_end = min(m, row_begin + row_block);
+        int part = block / columns / rows, product = part / slices;
+        int k_begin = part % slices * depth, k_end = min(k, k_begin + depth);
+        __global const in_t *lhs = all_lhs, *rhs = all_rhs;
+        __global out_t *out = all_out;
+        SELECT_PRODUCT(product);
 #if LHS_FROM == PACKED
-            __global const acc_t *a = packed + ((long)(row / MR) * k + k0) * MR;
-#elif LHS_FROM == COPIED
-            copy_rows(lhs, lhs_row_arg, lhs_col_arg, k0, kc, row, row_end, tile);
-#else
-            __global const acc_t *a[MR];
-#pragma unroll
-            for (int i = 0; i < MR; i++)
-                a[i] = lhs + min(row + i, row_end - 1) * lhs_row + k0 * lhs_col;
+        __global const acc_t *packed = all_packed + (long)product * ((m + MR - 1) / MR) * k * MR;
 #endif
-            for (int col = col_begin; col < col_end; col += NR) {
-#pragma unroll
-                for (int i = 0; i < MR; i++)
-#pragma unroll
-                    for (int j = 0; j < NV; j++)
-                        WILL_WRITE(sums + min(row + i, row_end - 1) * sums_row + col + j * VW);
-                acc_v acc[MR][NV];
-#pragma unroll
-                for (int i = 0; i < MR; i++)
-#pragma unroll
-                    for (int j = 0; j < NV; j++)
-                        acc[i][j] = 0;
-                __local acc_t *panel = panels + (COPIES ? (col - col_begin) * kc : 0);
+        __global acc_t *sums = parts + (long)part * m * n;
+        long sums_row = n;
+#if !PARTS
+        if (slices == 1) {
+            sums = out;
+            sums_row = out_row;
+        }
+#endif
+
+        for (int k0 = k_begin; k0 < k_end; k0 += depth_block) {
+            int kc = min(depth_block, k_end - k0);
+            bool first = k0 == k_begin;
+            bool last = slices == 1 && k0 + depth_block >= k_end;
+            int col_copy = col_begin;
 #ifdef RHS_COL_1
-                if (copy_while_multiplying && row == row_begin && col + NR <= col_end)
-                    MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOADV, COPY_Y(panel));
-                else
+            int full = (col_end - col_begin) / NR;
+            if (COPIES && !copy_while_multiplying)
+                copy_full_panels(rhs, rhs_row_arg, k0, kc, col_begin, full, panels);
+            col_copy += full * NR;
 #endif
-#if IN == F32 || IN == F64
-                if (!COPIES && col + NR <= col_end)
-                    MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOAD_ACCV, );
-                else
+            /* Copied where panels lie, or, if only the last is because it is not full, at the beginning. */
+            for (; col_copy < col_end; col_copy += NR)
+                copy_panel(rhs, rhs_row_arg, rhs_col_arg, k0, kc, col_copy, n,
+                           panels + (COPIES ? (col_copy - col_begin) * kc : 0));
+            for (int row = row_begin; row < row_end; row += MR) {
+#if LHS_FROM == PACKED
+                __global const acc_t *a = packed + ((long)(row / MR) * k + k0) * MR;
+#elif LHS_FROM == COPIED
+                copy_rows(lhs, lhs_row_arg, lhs_col_arg, k0, kc, row, row_end, tile);
+#else
+                __global const acc_t *a[MR];
+#pragma unroll
+                for (int i = 0; i < MR; i++)
+                    a[i] = lhs + min(row + i, row_end - 1) * lhs_row + k0 * lhs_col;
 #endif
-                    MULTIPLY(__local, acc_t, panel, NR, LOAD_ACCV, );
-                if (row + MR <= row_end && col + NR <= col_end) {
+                for (int col = col_begin; col < col_end; col += NR) {
 #pragma unroll
                     for (int i = 0; i < MR; i++)
 #pragma unroll
-                        for (int j = 0; j < NV; j++) {
-                            acc_v sum = acc[i][j];
-                            long at = (row + i) * sums_row + col + j * VW;
+                        for (int j = 0; j < NV; j++)
+                            WILL_WRITE(sums + min(row + i, row_end - 1) * sums_row + col + j * VW);
+                    acc_v acc[MR][NV];
+#pragma unroll
+                    for (int i = 0; i < MR; i++)
+#pragma unroll
+                        for (int j = 0; j < NV; j++)
+                            acc[i][j] = 0;
+                    __local acc_t *panel = panels + (COPIES ? (col - col_begin) * kc : 0);
+#ifdef RHS_COL_1
+                    if (copy_while_multiplying && row == row_begin && col + NR <= col_end)
+                        MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOADV, COPY_Y(panel));
+                    else
+#endif
+#if IN == F32 || IN == F64
+                    if (!COPIES && col + NR <= col_end)
+                        MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOAD_ACCV, );
+                    else
+#endif
+                        MULTIPLY(__local, acc_t, panel, NR, LOAD_ACCV, );
+                    if (col + NR <= col_end) {
+#pragma unroll
+                        for (int i = 0; i < MR; i++) {
+                            if (row + i >= row_end)
+                                continue;
+#pragma unroll
+                            for (int j = 0; j < NV; j++) {
+                                acc_v sum = acc[i][j];
+                                long at = (row + i) * sums_row + col + j * VW;
+                                if (!first)
+                                    sum += LOAD_ACCV(sums, at);
+#if PARTS
+                                if (last)
+                                    STOREV(sum, out, (row + i) * out_row + col + j * VW);
+                                else
+#endif
+                                    STORE_ACCV(sum, sums, at);
+                            }
+                        }
+                        continue;
+                    }
+                    acc_t edge[MR][NR];
+#pragma unroll
+                    for (int i = 0; i < MR; i++)
+#pragma unroll
+                        for (int j = 0; j < NV; j++)
+                            STORE_ACCV(acc[i][j], edge[i], j * VW);
+                    for (int i = 0; i < min(MR, row_end - row); i++)
+                        for (int j = 0; j < min(NR, col_end - col); j++) {
+                            long at = (row + i) * sums_row + col + j;
+                            acc_t sum = edge[i][j];
                             if (!first)
-                                sum += LOAD_ACCV(sums, at);
+                                sum += sums[at];
 #if PARTS
                             if (last)
-                                STOREV(sum, out, (row + i) * out_row + col + j * VW);
+                                STORE(sum, out, (row + i) * out_row + col + j);
                             else
 #endif
-                                STORE_ACCV(sum, sums, at);
+                                sums[at] = sum;
                         }
-                    continue;
                 }
-                acc_t edge[MR][NR];
-#pragma unroll
-                for (int i = 0; i < MR; i++)
-#pragma unroll
-                    for (int j = 0; j < NV; j++)
-                        STORE_ACCV(acc[i][j], edge[i], j * VW);
-                for (int i = 0; i < min(MR, row_end - row); i++)
-                    for (int j = 0; j < min(NR, col_end - col); j++) {
-                        long at = (row + i) * sums_row + col + j;
-                        acc_t sum = edge[i][j];
-                        if (!first)
-                            sum += sums[at];
-#if PARTS
-                        if (last)
-                            STORE(sum, out, (row + i) * out_row + col + j);
-                        else
-#endif
-                            sums[at] = sum;
-                    }
             }
         }
     }
+    READY_FOR_NEXT_LAUNCH(block)
 }

@@ -126,9 +126,19 @@ inline void store_halves(VEC(float) x, __global out_t *p)
  * its rows and columns, and of the two batch axes that may remain, all in elements. */
 #define MATRIX_ARGS(x) long x##_at, long x##_row_arg, long x##_col_arg, long x##_outer, long x##_inner
 
+#define BUFFER_ARGS                                                                                   \
+    __global const in_t *restrict lhs, __global const in_t *restrict rhs, __global out_t *restrict out
 #define PROBLEM_ARGS                                                                                  \
-    __global const in_t *restrict lhs, __global const in_t *restrict rhs, __global out_t *restrict out, \
-        MATRIX_ARGS(lhs), MATRIX_ARGS(rhs), MATRIX_ARGS(out), int m, int n, int k, int inner_extent
+    BUFFER_ARGS, MATRIX_ARGS(lhs), MATRIX_ARGS(rhs), MATRIX_ARGS(out), int m, int n, int k, int inner_extent
+
+/* The same numbers as fields of a struct, and from there as variables of the names that arguments have. */
+#define MATRIX_FIELDS(x) long x##_at, x##_row_arg, x##_col_arg, x##_outer, x##_inner;
+#define MATRIX_FROM(args, x)                                                                          \
+    const long x##_at = args.x##_at, x##_row_arg = args.x##_row_arg, x##_col_arg = args.x##_col_arg;  \
+    const long x##_outer = args.x##_outer, x##_inner = args.x##_inner;
+#define PROBLEM_FROM(args)                                                                            \
+    MATRIX_FROM(args, lhs) MATRIX_FROM(args, rhs) MATRIX_FROM(args, out)                              \
+    const int m = args.m, n = args.n, k = args.k, inner_extent = args.inner_extent;
 
 /* A stride known to be 1 is a constant, so the compiler sees consecutive elements. */
 #ifdef LHS_ROW_1
