@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from rooftune.device.client import Client
 from rooftune.errors import BuildError, MeasurementError, UnsupportedError
 
+from .bandwidth import bounding_set
 from .prober import Prober, Progress, Request
 from .result import ProbeResult, ProbeStore
 
@@ -57,7 +58,8 @@ def peaks_for(
 
     f64: plain. f32 in full precision: the larger of plain f32 and a third of the TF32 units, since three
     TF32 products reach f32's accuracy. f32 as tf32: the TF32 units, else plain. f16 and bf16: their
-    matrix units, else plain f32, in which they are added up. A unit that is probed but that no candidate
+    matrix units, else plain f32, in which they are added up. The bandwidth is that of the largest power
+    of two of bytes that is not above the problem's. A unit that is probed but that no candidate
     computes with, as f64's, does not count: nothing would come near it.
     What `store` does not know is measured now and kept there (None: in this process).
     """
@@ -66,14 +68,15 @@ def peaks_for(
     elem = str(getattr(elem, "value", elem))
     problems: list[str] = []
     sources = compute_sources(prober, elem, precision)
-    prober.expect(_requests(prober, sources, working_set_bytes))
+    set_bytes = bounding_set(working_set_bytes)
+    prober.expect(_requests(prober, sources, set_bytes))
     computes = [
         (found.value * share, found)
         for dtype, unit, share in sources
         if (found := _try(lambda dtype=dtype, unit=unit: prober.compute(dtype, unit), problems)) is not None
     ]
     ops_per_s, computed = max(computes, key=lambda pair: pair[0], default=(nan, None))
-    moved = _try(lambda: prober.bandwidth("fastest", working_set_bytes), problems)
+    moved = _try(lambda: prober.bandwidth("fastest", set_bytes), problems)
     launched = _try(prober.launch, problems)
     window = launched.extra.get("window_s", nan) if launched else nan
     evidence = {
@@ -103,11 +106,11 @@ def compute_sources(prober: Prober, elem: str, precision: str) -> list[tuple[str
 
 
 def _requests(
-    prober: Prober, sources: list[tuple[str, str, float]], working_set_bytes: int
+    prober: Prober, sources: list[tuple[str, str, float]], set_bytes: int
 ) -> Iterator[Request]:
     known = set(prober.units())
     yield from (prober.compute_request(dtype, unit) for dtype, unit, _ in sources if (dtype, unit) in known)
-    yield prober.bandwidth_request("fastest", working_set_bytes)
+    yield prober.bandwidth_request("fastest", set_bytes)
     yield prober.launch_request()
 
 

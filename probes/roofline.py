@@ -16,7 +16,7 @@ from rooftune.matmul.key import MAX_STRIDE_FACTOR, short_name
 from rooftune.store.browse import named_key
 from rooftune.tuning.decision import Decision
 
-from .bandwidth import power_of_two
+from .bandwidth import bounding_set
 from .peaks import compute_sources
 from .prober import DTYPES, Prober
 from .result import ProbeResult
@@ -208,7 +208,7 @@ def _memory_peak(decision: Decision) -> list[tuple[int, float]]:
     if "memory" not in _amounts(decision):
         return []
     amount, peak = _amounts(decision)["memory"]
-    return [(power_of_two(amount), peak)] if isfinite(peak) else []
+    return [(bounding_set(amount), peak)] if isfinite(peak) else []
 
 
 def _peak_of(prober: Prober, decision: Decision) -> float:

@@ -30,6 +30,13 @@ def test_passes_share_a_launch_only_over_small_sets_and_where_all_groups_run_at_
         assert not walk.once or not walk.shared_launch
 
 
+@given(st.integers(1, 1 << 40))
+def test_the_set_that_bounds_a_problem_is_not_larger_than_it(nbytes: int) -> None:
+    found = bandwidth.bounding_set(nbytes)
+    assert found <= nbytes < 2 * found
+    assert found & (found - 1) == 0
+
+
 def test_the_set_that_measures_memory_is_larger_than_a_gpus_caches() -> None:
     profile = DeviceProfile("gpu", compute_units=132, memory_bytes=1 << 37, cache_bytes=4 << 20)
     assert bandwidth.memory_set(profile) >= 1 << 30
