@@ -51,14 +51,13 @@ def kernel(
     """
     tuning.check_cold_or_warm(cold, warm)
     settings = common.settings()
-    named = not (spec.endswith(".toml") or "/" in spec)
     with status_line(STARTING) as status:
         from rooftune.kernel_run import parse_size, tune_kernel
-        from rooftune.spec.registry import find_spec
+        from rooftune.spec.registry import find_spec, is_path
         from rooftune.spec.spec import load_spec
 
         sizes = [parse_size(text) for text in size or ()]
-        described = None if named else load_spec(spec)
+        described = load_spec(spec) if is_path(spec) else None
         session = tuning.open_session(common, settings, status, cold, warm)
         described = described or find_spec(session.store, spec)
         session.foresee_kernel(described, sizes or described.problem_sizes, device=common.device)

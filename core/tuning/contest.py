@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import count
 from typing import Any
 
 from ..errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError, WorkError
@@ -110,6 +111,8 @@ class Contest:
     """How many candidates the search has asked for, those of its turn under way included."""
     searched: int = 0
     """The same of the turns that are over."""
+    told: int = 0
+    """The last count that progress was told of in this round: it never goes back."""
     comparing: bool = False
 
     # What is good enough
@@ -191,7 +194,7 @@ class Contest:
             proposals = self.search.propose(measured)
         best = sorted((s, i) for i, s in measured.items() if s is not None and not self.is_out(i))
         finalists = [index for _, index in best[:FINALISTS]]
-        self.comparing = True
+        self.comparing, self.told = True, 0
         return self.play(finalists) if len(finalists) > 1 else leader
 
     @cached_property
@@ -275,6 +278,8 @@ class Contest:
         if quick:
             most = min(QUICK_SAMPLES, settings.max_samples)
             settings = replace(settings, min_samples=min(most, settings.min_samples), max_samples=most)
+        if not self.searches:
+            self.told = 0
         result = run_round(
             list(self.contenders(indexes)),
             settings,
@@ -295,12 +300,17 @@ class Contest:
         verdicts = self.begun(indexes)
         if self.measuring_inputs is None:
             self.measuring_inputs = self.tunables.inputs(self.key, self.inputs)
-        for done, index in enumerate(indexes):
+        turn = count()  # they are not prepared in the order of their indexes
+
+        def tell(phase: str, done: int) -> None:
+            self.tell(done, len(indexes), phase)
+
+        for index in indexes:
             yield Contender(
                 index,
                 self.tunables[index].name,
                 self.sampler(index),
-                self.preparer(index, verdicts, partial(self.tell, done, len(indexes))),
+                self.preparer(index, verdicts, tell, turn),
                 self.floor(index),
                 self.foresight(index),
             )
@@ -342,20 +352,26 @@ class Contest:
             phase = "compare"
         elif self.searches:
             done, total = min(self.searched + done, self.asked), self.search.most
-        self.context.progress(phase, done, total)
+        self.told = max(self.told, done)
+        self.context.progress(phase, self.told, total)
 
     def preparer(
-        self, index: int, verdicts: Mapping[int, Verdict], tell: Callable[[str], object]
+        self,
+        index: int,
+        verdicts: Mapping[int, Verdict],
+        tell: Callable[[str, int], object],
+        turn: Iterator[int],
     ) -> Callable[[], None]:
         def prepare() -> None:
+            done = next(turn)
             try:
                 if self.tunables[index].proof is not None:
-                    tell("prove")
+                    tell("prove", done)
                 with self.timed("prove_s"):
                     verdict = verdicts.get(index, Verdict(None))
                 self.heed(index, verdict)
                 if self.tunables[index].prepare is not None:
-                    tell("compile")
+                    tell("compile", done)
                 self.compile(index)
             except DeviceFaultError as error:
                 raise self.fault(index, error) from error

@@ -13,7 +13,7 @@ from rooftune.kernel_run import tune_kernel
 from rooftune.spec.kernel import TunedKernel
 from rooftune.spec.spec import parse_spec
 
-from ..library.conftest import by_device, session_in
+from ..library.conftest import DEVICES, by_device, session_in
 
 SPEC = """
 kernel_name = "scale"
@@ -120,6 +120,19 @@ def test_a_kernel_that_does_not_compile_says_so(found, tmp_path):
     assert "nonsense" in error and error.count("OpenCL compiler refused") == 1
     assert "configurations tried: the OpenCL" in error
     assert error.splitlines()[-1].endswith("Mend the kernel or its specification.")
+
+
+def test_the_turns_of_a_search_are_counted_together(tmp_path):
+    session = session_in(tmp_path)
+    told: list[tuple[str, int, int]] = []
+    session.context.progress = lambda *what: told.append(what)
+    text = SPEC.replace("[16, 64, 4096]", "[8, 16, 32, 64]").replace("[1, 4]", "[1, 2, 3, 4, 5, 6]")
+    tuned(session, DEVICES[0], text=text)
+    counts = [(done, total) for phase, done, total in told if phase in ("prove", "compile", "measure")]
+    assert len(counts) > 10 and {total for _, total in counts} == {12}
+    assert [done for done, _ in counts] == sorted(done for done, _ in counts)
+    assert 6 < counts[-1][0] <= 12
+    assert ("compare", 8, 8) in told
 
 
 @by_device
