@@ -191,6 +191,23 @@ def test_sets_of_rows_are_the_same_product():
     assert split.batch_walk().extents == (1, sets)
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "exact"),
+    [
+        (256, 256, 64, True),
+        (256, 256, 63, False),
+        (255, 4096, 64, False),
+        (4096, 16, 512, False),
+        (16, 16, 1024, True),
+        (16, 16, 1023, False),
+        (256, 256, 65536, True),
+        (256, 256, 65537, False),
+    ],
+)
+def test_split_operands_are_offered_where_no_plain_f32_is_more_exact(m, n, k, exact):
+    assert tf32.is_exact(m, n, k) is exact
+
+
 def early_starts(plan: LaunchPlan) -> tuple[int, ...]:
     """How far before k = 0 the products of the batch start, as the kernel reckons it; nothing where at 0."""
     call = main_call(plan)
@@ -311,8 +328,10 @@ def test_the_variants_of_a_unit_are_different_programs():
         (Problem.of(64, 64, 64, Elem.F64), "mma", "simple_tma", "no matrix instruction for f64"),
         (Problem.of(64, 64, 64), "cmma", "simple_tma", "warp-group"),
         (Problem.of(64, 64, 64, precision="tf32"), "mma", "double_cyclic", "copy engine"),
-        (Problem.of(64, 64, 255), "mma", "specialized_tma", "256 <= k <= 65536"),
-        (Problem.of(64, 64, 65537), "mma", "specialized_tma", "256 <= k <= 65536"),
+        (Problem.of(64, 64, 1023), "mma", "specialized_tma", "1024 <= k < 65537"),
+        (Problem.of(255, 300, 1000), "mma", "specialized_tma", "at least 256"),
+        (Problem.of(300, 300, 63), "mma", "specialized_tma", "from k = 64"),
+        (Problem.of(64, 64, 65537), "mma", "specialized_tma", "1024 <= k < 65537"),
         (Problem.of(64, 64, 256), "mma", "simple_tma", "no other form"),
     ],
 )
@@ -332,12 +351,12 @@ def test_other_devices_are_refused():
 
 
 def test_the_low_parts_and_ranges_of_a_split_product_have_room():
-    problem = Problem.of(300, 200, 1001, batch=3)
+    problem = Problem.of(300, 260, 1001, batch=3)
     plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma", tile=Tile(128, 128, 1, 2))
     assert [call.name for call in plan.calls] == ["pack", "prepare", "matmul", "repair"]
     pitch = 1024
     chunks = -(-1001 // tf32.RHS_CHUNK)
-    assert plan.scratch_bytes == (3 * 300 * pitch * 4, 3 * 300 * pitch * 4, 3 * 300 * 8, 3 * chunks * 200 * 8)
+    assert plan.scratch_bytes == (3 * 300 * pitch * 4, 3 * 300 * pitch * 4, 3 * 300 * 8, 3 * chunks * 260 * 8)
 
 
 def test_vectors_go_through_the_copy_engine_only_where_it_can_read():

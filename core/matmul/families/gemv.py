@@ -134,8 +134,9 @@ def plan(
     """One launch.
 
     `axis` "parallel": lanes share a result; "perpendicular": each work-item owns results. `stages` (0, 1, 2;
-    perpendicular only) is how many stages of the vector go through local memory. Raises UnsupportedError
-    for a product of two matrices.
+    perpendicular only) is how many stages of the vector go through local memory; on NVIDIA devices, where the
+    matrix is large, the summed axis is cut in chunks of so many stages. Raises UnsupportedError for a product
+    of two matrices.
     """
     walk = check(problem, profile)
     v = view(problem, walk)
@@ -143,6 +144,8 @@ def plan(
     reads_along_memory = v.mat_p == 1 if parallel else stages == 0 and v.mat_p != 1
     if tiles is None and reads_along_memory and gemv_wide.usable(v, problem, profile):
         return gemv_wide.plan(v, problem, walk, profile)
+    if tiles is None and stages and gemv_wide.has_chunks(v, problem, profile, stages):
+        return gemv_wide.plan(v, problem, walk, profile, gemv_wide.chunk_tile(stages))
     t = tiles or (parallel_tile if parallel else perpendicular_tile)(v, problem, profile)
     options = (
         type_options(problem)

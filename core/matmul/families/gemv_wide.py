@@ -22,6 +22,7 @@ WIDE_TEXTS = ("gemv_piece.cl", "gemv_wide.cl")
 BULK_TEXTS = ("nvidia_common.cl", "gemv_piece.cl", "gemv_bulk.cl")
 KERNELS = tuple(dict.fromkeys((*WIDE_TEXTS, *BULK_TEXTS)))
 PIECE_BYTES = 16
+CHUNK, LEAST_CHUNKS, LARGE_BYTES = 512, 4, 16 << 20
 BULK_WIDTH, BULK_DEPTH, BULK_STAGES, BULK_WORKERS = 64, 128, 6, 256
 BULK_ELEMS = {Elem.F32: MapType.F32, Elem.F16: MapType.F16, Elem.BF16: MapType.BF16}
 
@@ -76,6 +77,19 @@ def usable(v: GemvView, problem: Problem, profile: DeviceProfile) -> bool:
         vec_at, _, *vec_batch = (int(x) for x in v.numbers[5:9])
         steps += [vec_at, *vec_batch]
     return all(step % piece == 0 for step in steps)
+
+
+def chunk_tile(stages: int) -> WideTile:
+    """Work-groups of 256 work-items to a stage, each with that many stages of the vector in local memory."""
+    return WideTile(64, 4 * stages, 16, chunk=CHUNK * stages)
+
+
+def has_chunks(v: GemvView, problem: Problem, profile: DeviceProfile, stages: int) -> bool:
+    """Whether a matrix contiguous along the results is so large that chunks of it keep the device busy."""
+    if profile.capability is None or v.mat_p == 1 or not usable(v, problem, profile):
+        return False
+    matrix_bytes = v.results * problem.k * problem.elem.size_bytes
+    return problem.k >= LEAST_CHUNKS * CHUNK * stages and matrix_bytes >= LARGE_BYTES
 
 
 def plan(

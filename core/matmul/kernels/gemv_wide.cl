@@ -2,9 +2,9 @@
 //
 // ALONG_RESULTS: mat is contiguous along i. A work-item keeps PIECE neighbouring results; PLANES planes of LANES
 //   work-items take every PLANES-th p, UNROLL of them in flight, and add up through local memory.
-//   With CHUNK above 0 (NVIDIA only) a work-group takes only CHUNK of p and leaves its sums in `parts`; of the groups
-//   with the same results the one that comes last, by the counters in `arrived`, adds theirs up. Counters are 0
-//   before and after. So memory is read in order by many small groups, each as it finds room.
+//   With CHUNK above 0 (NVIDIA only) a work-group takes CHUNK of p, with that piece of vec in local memory, and leaves
+//   its sums in `parts`; of the groups with the same results the one that comes last, by the counters in `arrived`,
+//   adds theirs up. Counters are 0 before and after. CHUNK is a multiple of UNROLL * PLANES.
 // Otherwise mat and vec are contiguous along p. The 32 lanes of a plane share EACH results and add up likewise.
 //
 // Every line of mat starts at a multiple of 16 bytes, and its length is a multiple of PIECE.
@@ -16,6 +16,9 @@
 // Results of a group in quads; SHARES of its work-items add up one quad.
 #define QUADS (LANES * PIECE / 4)
 #define SHARES (LANES * PLANES / QUADS)
+#define LOAD_PIECES(p)                                                                                       \
+    _Pragma("unroll") for (uint u = 0; u < UNROLL; u++)                                                      \
+        pieces[u] = (p) + (int)(u * PLANES) < count ? LOAD_PIECE(column + ((p) + (int)(u * PLANES)) * mat_p) : (uint4)0
 static inline void see_other_groups(void) { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
 static inline float4 fresh_quad(__global const float *p)
 {
@@ -46,14 +49,29 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
     float acc[PIECE];
     #pragma unroll
     for (uint e = 0; e < PIECE; e++) acc[e] = 0;
+#if CHUNK
+    __local float staged[CHUNK];
+    int from = get_group_id(2) * CHUNK, count = min(k - from, CHUNK);
+    __global const elem_t *column = mat + min(first, results - PIECE) + from * mat_p;
+    uint4 pieces[UNROLL];
+    LOAD_PIECES(plane);
+    for (int i = get_local_id(0); i < CHUNK; i += LANES * PLANES) staged[i] = i < count ? one(vec + (from + i) * vec_p) : 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int p = plane; p < count; p += UNROLL * PLANES) {
+        if (p > plane) LOAD_PIECES(p);
+        #pragma unroll
+        for (uint u = 0; u < UNROLL; u++) {
+            float v[PIECE], x = staged[p + u * PLANES];
+            widen(pieces[u], v);
+            #pragma unroll
+            for (uint e = 0; e < PIECE; e++) acc[e] = fma(v[e], x, acc[e]);
+        }
+    }
+#else
     if (first < results) {
         __global const elem_t *column = mat + first;
-#if CHUNK
-        int p = get_group_id(2) * CHUNK + plane, end = min(k, (int)(get_group_id(2) + 1) * CHUNK);
-#else
-        int p = plane, end = k;
-#endif
-        for (; p + (UNROLL - 1) * PLANES < end; p += UNROLL * PLANES) {
+        int p = plane;
+        for (; p + (UNROLL - 1) * PLANES < k; p += UNROLL * PLANES) {
             uint4 pieces[UNROLL];
             float x[UNROLL];
             #pragma unroll
@@ -68,13 +86,14 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
                 for (uint e = 0; e < PIECE; e++) acc[e] = fma(v[e], x[u], acc[e]);
             }
         }
-        for (; p < end; p += PLANES) {
+        for (; p < k; p += PLANES) {
             float v[PIECE], x = one(vec + p * vec_p);
             widen(LOAD_PIECE(column + p * mat_p), v);
             #pragma unroll
             for (uint e = 0; e < PIECE; e++) acc[e] = fma(v[e], x, acc[e]);
         }
     }
+#endif
     #pragma unroll
     for (uint e = 0; e < PIECE; e++) sums[plane][lane * PIECE + e] = acc[e];
     for (int half_ = PLANES / 2; half_ > 0; half_ /= 2) {
@@ -90,12 +109,14 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
     parts += (ulong)place * chunks * (LANES * PIECE);
     __global float *mine = parts + get_group_id(2) * (LANES * PIECE);
     for (uint c = thread; c < LANES * PIECE; c += LANES * PLANES) mine[c] = sums[0][c];
-    see_other_groups();
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (thread == 0) is_last = atomic_inc(&arrived[place]) == chunks - 1;
-    barrier(CLK_LOCAL_MEM_FENCE);
+    barrier(CLK_GLOBAL_MEM_FENCE);
+    if (thread == 0) {
+        see_other_groups();
+        is_last = atomic_inc(&arrived[place]) == chunks - 1;
+        see_other_groups();
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (!is_last) return;
-    see_other_groups();
     uint quad = thread % QUADS, share = thread / QUADS;
     float4 sum = 0;
     #pragma unroll 8
