@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MeasurementError, UsageError
+from ..errors import BuildError, MeasurementError, UsageError
 from ..matmul.launch import Rewrite
 from . import discovery, faults
+from .arguments import KernelArguments
 from .binaries import BinaryCache, binary_key
 from .counters import Counters
 from .lock import device_lock
@@ -56,7 +57,7 @@ class _ThreadState(threading.local):
         self.waits: list[cl.Event] | None = None
         self.chained = False
         self.latest: cl.Event | None = None
-        self.kernels: dict[tuple[str, str, tuple[str, ...]], cl.Kernel] = {}
+        self.kernels: dict[tuple[str, str, tuple[str, ...]], KernelArguments] = {}
         self.address_kernel: cl.Kernel | None = None
 
 
@@ -168,7 +169,13 @@ class Client:
         """A new kernel object. Kernels hold their arguments, so each thread needs its own."""
         program = self.build(source, options, rewrite)
         with faults.building(name):
-            return cl.Kernel(program, name)
+            try:
+                return cl.Kernel(program, name)
+            except cl.LogicError as error:
+                if error.code != cl.status_code.INVALID_KERNEL_NAME:
+                    raise
+                names = _kernel_names(program) or "none"
+                raise BuildError(f"the program has no kernel '{name}'; its kernels: {names}") from error
 
     def _build(self, source: str, options: tuple[str, ...], rewrite: Rewrite | None) -> cl.Program:
         key = binary_key(source, options, rewrite, self._binary_device)
@@ -246,15 +253,14 @@ class Client:
         """Builds a kernel, sets its arguments and launches it on this thread's current queue. Does not wait.
 
         What was built before is used again. Arguments are buffers, pyopencl arrays without an offset,
-        numpy scalars, or pyopencl.LocalMemory. Raises BuildError, and what `enqueue` raises.
+        numpy scalars, or pyopencl.LocalMemory. Raises BuildError, WorkError where the arguments are not
+        those the kernel takes, and what `enqueue` raises.
         """
         kernels, key = self._thread.kernels, (source, name, tuple(options))
         kernel = kernels.get(key)
         if kernel is None:
-            kernel = kernels[key] = self.kernel(source, name, options)
-        for position, arg in enumerate(args):
-            kernel.set_arg(position, getattr(arg, "data", arg) if hasattr(arg, "base_data") else arg)
-        return self.enqueue(kernel, global_size, local_size, label=label)
+            kernel = kernels[key] = KernelArguments(self.kernel(source, name, options), name, source)
+        return self.enqueue(kernel.set(args), global_size, local_size, label=label)
 
     def launcher(
         self,

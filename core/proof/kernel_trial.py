@@ -146,7 +146,9 @@ class _Bench:
             for argument, arg in zip(self.spec.arguments, self.args, strict=True)
             if argument.value is not None
         }
-        return expected_by_numpy(reference, {**self.spec.values_for(self.size), **scalars, **arrays})
+        values = {**self.spec.values_for(self.size), **scalars, **arrays}
+        counts = {a.argument.name: count_of(self.spec, a.argument, self.size) for a in self.arrays}
+        return expected_by_numpy(reference, values, counts)
 
     def _by_kernel(self, phase: Callable[[str], object], hold: Hold) -> Outputs:
         assert self.spec.reference is not None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..device.client import Client
-from ..errors import BuildError, DeviceFaultError, OutOfMemoryError, UnsupportedError
+from ..errors import BuildError, DeviceFaultError, OutOfMemoryError, RooftuneError, UnsupportedError
 from ..matmul.cost import compute_ops
 from ..matmul.executor import Prepared, prepare
 from ..matmul.problem import Problem
@@ -56,6 +56,8 @@ def judged(run: Callable[[], object], case: str, cases: int) -> Outcome:
         return Outcome("memory", str(error) or "out of memory", case, cases)
     except DeviceFaultError as error:
         return Outcome("fault", str(error), case, cases)
+    except RooftuneError as error:
+        return Outcome("error", str(error), case, cases)
     except Exception as error:
         return Outcome("error", f"{type(error).__name__}: {error}", case, cases)
 

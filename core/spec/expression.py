@@ -104,7 +104,14 @@ class Expression:
         except ExpressionError:
             raise
         except (ArithmeticError, TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
-            raise self._error(f"can't be computed: {error}") from error
+            what = f"the expression '{self.text}' can't be computed: {str(error).strip()}"
+            raise ExpressionError(what, hint=self._described(values)) from error
+
+    def _described(self, values: Mapping[str, Any]) -> str:
+        """What its names stand for."""
+        said = (f"{name} is {_described(values[name])}" for name in sorted(self.names) if name in values)
+        names = ", ".join(said)
+        return f"Here {names}." if names else "Give an expression that has a value."
 
     def _error(self, what: str) -> ExpressionError:
         return ExpressionError(
@@ -195,6 +202,12 @@ _EVALUATORS: dict[type[ast.AST], Callable[[Expression, Any, Mapping[str, Any]], 
     ast.Slice: Expression._slice,
 }
 _NODES = (*_EVALUATORS, *_BINARY, *_UNARY, *_COMPARE, ast.And, ast.Or, ast.Load)
+
+
+def _described(value: Any) -> str:
+    """An array by its shape and type, a number as it is."""
+    shape = getattr(value, "shape", ())
+    return f"an array of {'x'.join(map(str, shape))} {value.dtype}" if shape else f"{value}"
 
 
 @lru_cache(maxsize=1024)

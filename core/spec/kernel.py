@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..device.client import Client
-from ..errors import UsageError
+from ..errors import ArgumentError, UsageError
 from ..matmul.problem import Elem
 from ..proof.subject import KernelProof, SpecifiedKernel
 from ..tuning.bounds import Bounds
@@ -23,6 +23,7 @@ from .launch import (
     as_specified,
     check_accepts,
     check_memory,
+    count_of,
     key_of,
     launch,
     made_up,
@@ -193,12 +194,14 @@ class _References:
         if reference.kernel is not None:
             return self._outputs_of(*as_specified(spec, reference), inputs)
         given = inputs.origin or inputs
+        needed = {name for expression in reference.numpy.values() for name in expression.names}
         arrays = {
-            argument.name: self._fetched(argument, arg)
+            argument.name: self._fetched(argument, arg, inputs.size)
             for argument, arg in zip(spec.arguments, given.args, strict=True)
-            if not argument.local
+            if argument.name in needed
         }
-        return expected_by_numpy(reference, {**spec.values_for(inputs.size), **arrays})
+        counts = {a.name: count_of(spec, a, inputs.size) for a in spec.arguments if a.is_array and a.output}
+        return expected_by_numpy(reference, {**spec.values_for(inputs.size), **arrays}, counts)
 
     def _outputs_of(
         self, spec: KernelSpec, configuration: Configuration, inputs: KernelInputs
@@ -206,15 +209,19 @@ class _References:
         own = self._kernel._measuring(inputs.origin or inputs)
         launch(self._kernel.client, spec, configuration, own.size, own.args)
         return {
-            argument.name: self._fetched(argument, arg)
+            argument.name: self._fetched(argument, arg, inputs.size)
             for argument, arg in zip(spec.arguments, own.args, strict=True)
             if argument.output and argument.is_array
         }
 
-    def _fetched(self, argument: Argument, arg: Any) -> Any:
+    def _fetched(self, argument: Argument, arg: Any, size: tuple[int, ...]) -> Any:
+        """A scalar, or those elements of an array that the specification speaks of."""
         if not argument.is_array:
             return arg
-        return np.frombuffer(self._kernel.client.download(arg, arg.size), argument.dtype)
+        count = max(count_of(self._kernel.spec, argument, size), 1)
+        fetched = np.empty(min(arg.size, count * argument.dtype.itemsize), np.uint8)
+        self._kernel.client.read_part(fetched, arg, 0)
+        return fetched.view(argument.dtype)
 
 
 def digest_of(spec: KernelSpec, name: str) -> str:
@@ -249,7 +256,12 @@ def _amount(expression: Expression, values: Mapping[str, Any]) -> int:
 
 def _bound(argument: Argument, arg: Any) -> Any:
     if argument.value is not None:
-        return argument.dtype.type(arg)
+        try:
+            return argument.dtype.type(arg)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"{argument.name} is given as {arg!r:.100}", hint=f"It must be a number, {argument.dtype}."
+            ) from error
     if hasattr(arg, "base_data"):
         return arg.data
     return arg

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UsageError
+from .expression import Expression
 from .spec import Reference
 
 Array = np.ndarray[Any, Any]
@@ -48,16 +50,39 @@ class WrongOutput(Exception):
     """An output differs from the reference; the message says where and by how much."""
 
 
-def expected_by_numpy(reference: Reference, values: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+def expected_by_numpy(
+    reference: Reference, values: Mapping[str, Any], counts: Mapping[str, int]
+) -> dict[str, np.ndarray[Any, Any]]:
     """The outputs that the expressions give, as flat arrays. `values` are arguments and sizes by name.
 
-    A single number is what each element must be.
+    A single number is what each element must be. Raises UsageError where one gives no numbers, or fewer
+    than the `counts` elements that the specification says the output has.
     """
-    return {name: _flat(np.asarray(e(values)), values[name]) for name, e in reference.numpy.items()}
+    return {name: _flat(name, e, values, counts[name]) for name, e in reference.numpy.items()}
 
 
-def _flat(expected: Array, output: Array) -> Array:
-    return np.ravel(expected) if expected.ndim else np.broadcast_to(expected, output.shape)
+def _flat(name: str, expression: Expression, values: Mapping[str, Any], count: int) -> Array:
+    given = expression(values)
+    expected = _as_numbers(given)
+    what = f"'{expression.text}', which {name} must be, gives"
+    if expected is None:
+        raise UsageError(f"{what} a {type(given).__name__}", hint=ALLOWED)
+    if not expected.ndim:
+        return np.broadcast_to(expected, (max(count, 1),))
+    if expected.size < count:
+        raise UsageError(f"{what} {expected.size} elements, and {name} has {count}", hint=ALLOWED)
+    return np.ravel(expected)
+
+
+ALLOWED = "It must give as many numbers as the output has elements, or one number that each must be."
+
+
+def _as_numbers(given: Any) -> Array | None:
+    try:
+        array = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        return None
+    return array if array.dtype.kind in "biufc" else None
 
 
 def compare(reference: Reference, expected: Arrays, outputs: Arrays) -> None:

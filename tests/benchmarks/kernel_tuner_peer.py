@@ -3,8 +3,8 @@
     python tests/benchmarks/kernel_tuner_peer.py [--device TEXT] [--json] [SPEC.toml...]
 
 Needs the package kernel_tuner in the same environment. Each tuner runs in a fresh process with empty
-caches and an empty store. The time of each is the wall time of its tuning alone, Kernel Tuner's without
-verifying outputs, rooftune's with it; probing the device's peaks, done once per device, is listed apart.
+caches and an empty store. The time of each is the wall time of opening the device and tuning, Kernel Tuner's
+without verifying outputs, rooftune's with it; probing the device's peaks, done once per device, is listed apart.
 Then the two winners are measured against one another in one process, in turns, and the ratio of their
 medians tells how far rooftune's winner is from the best of all.
 """
@@ -80,9 +80,9 @@ def session(folder: str) -> Session:
 def searched(spec: KernelSpec, size: tuple[int, ...], device: str | None, folder: str) -> dict[str, Any]:
     """rooftune's best configuration, and the seconds it took, without the probes."""
     s = session(folder)
-    client = s.client(device)
-    kernel = TunedKernel(s, client, spec)
     began = time.perf_counter()
+    s.foresee_kernel(spec, [size], device=device)  # as the command does
+    kernel = TunedKernel(s, s.client(device), spec)
     decision = kernel.tune(size).decision
     took_s = time.perf_counter() - began
     return {

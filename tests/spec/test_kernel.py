@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import jsonschema
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
 from rooftune.api import kernel
-from rooftune.errors import UsageError, WorkError
+from rooftune.errors import ArgumentError, UsageError, WorkError
 from rooftune.formats import load_schema
 from rooftune.kernel_run import tune_kernel
 from rooftune.spec.kernel import TunedKernel
@@ -171,3 +173,67 @@ def test_many_configurations_are_searched(found, tmp_path):
     text = SPEC.replace("[16, 64, 4096]", "[1, 2, 4, 8, 16, 32, 64]").replace("[1, 4]", "[1, 2, 3, 4, 5, 6]")
     _, _, report = tuned(session_in(tmp_path), found, text=text)
     assert 6 <= report.sizes[0].measured <= 13 < report.configurations
+
+
+def argument(name, text):
+    """The specification with other lines for one argument; none takes it away."""
+    head, _, rest = SPEC.partition(f'[[arguments]]\nname = "{name}"\n')
+    _, separator, tail = rest.partition("\n\n")
+    return f'{head}[[arguments]]\nname = "{name}"\n{text}{separator}{tail}' if text else head + tail
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (argument("a", 'type = "float64"\nvalue = 3.0'), "argument 3 .* is a float64 of 8 bytes.*'float a'"),
+        (argument("x", 'type = "int32"\nvalue = 3'), "argument 2 .* is a int32 of 4 bytes"),
+        (argument("x", 'type = "int8"\nsize = 9\nlocal = true'), "argument 2 .* is local memory of 9 bytes"),
+        (argument("n", ""), r"takes 4 arguments: __global float \*y, .* int n; 3 given"),
+        (SPEC.replace('_name = "scale"', '_name = "scael"'), "no kernel 'scael'; its kernels: scale"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_not_the_kernels_are_told_in_its_words(tmp_path, text, told):
+    session = session_in(tmp_path)
+    spec = parse_spec(text, None, {"scale.cl": RIGHT})
+    error = tune_kernel(session, session.client(), spec, repeat=0).sizes[0].cost.error
+    assert re.search(told, error), error
+    assert "INVALID" not in error and "LogicError" not in error
+
+
+def test_a_call_with_misfits_says_which(tmp_path):
+    session = session_in(tmp_path)
+    spec = parse_spec(SPEC, None, {"scale.cl": RIGHT})
+    scale, x = TunedKernel(session, session.client(), spec), session.client().upload(bytes(4 * 5000))
+    scale.tune(5000)
+    with pytest.raises(ArgumentError, match=r"a is given as 'two'.*a number, float32"):
+        scale(x, x, "two", 5000, problem_size=5000)
+    with pytest.raises(WorkError, match=r"argument 2 .* is a float of Python; it takes '__global"):
+        scale(x, 2.0, 2.0, 5000, problem_size=5000)
+
+
+@pytest.mark.parametrize(
+    "expression, told",
+    [
+        ("(a * x)[0:10]", "gives 10 elements, and y has 5000. It must give as many"),
+        ("x[0:0]", "gives 0 elements, and y has 5000"),
+        ("'text'", "gives a str"),
+        ("x + x[0:7]", "can't be computed: operands .* Here x is an array of 5000 float32."),
+        ("roll(x)", "can't be computed: .*shift"),
+    ],
+)
+def test_a_reference_that_is_none_is_told_with_what_it_had(tmp_path, expression, told):
+    session = session_in(tmp_path)
+    spec = parse_spec(SPEC.replace('"a * x"', f'"{expression}"'), None, {"scale.cl": RIGHT})
+    error = tune_kernel(session, session.client(), spec, repeat=0).sizes[0].cost.error
+    assert re.search(told, error), error
+    assert "Error:" not in error
+
+
+def test_buffers_larger_than_the_size_may_be_given(tmp_path):
+    """What lies behind the size's elements is neither computed nor compared."""
+    session = session_in(tmp_path)
+    scale = TunedKernel(session, session.client(), parse_spec(SPEC, None, {"scale.cl": RIGHT}))
+    x, y = (session.client().upload(np.ones(6000, np.float32)) for _ in range(2))
+    scale(y, x, 2.0, 5000, problem_size=5000).wait()
+    result = np.frombuffer(session.client().download(y, 24000), np.float32)
+    assert (result[:5000] == 2).all() and (result[5000:] == 1).all()

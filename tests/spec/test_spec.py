@@ -141,7 +141,7 @@ def test_a_scalar_that_its_type_cannot_hold_is_refused():
 def test_a_reference_of_one_number_is_that_of_every_element():
     spec = parse(GOOD.replace('"x * a"', '"2.5"'))
     output = np.full(4, 2.5, np.float32)
-    expected = expected_by_numpy(spec.reference, {"x": output})
+    expected = expected_by_numpy(spec.reference, {"x": output}, {"x": output.size})
     compare(spec.reference, expected, {"x": output})
     with pytest.raises(WrongOutput, match="4 elements, the reference 0"):
         compare(spec.reference, {"x": output[:0]}, {"x": output})
