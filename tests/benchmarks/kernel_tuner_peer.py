@@ -4,8 +4,8 @@
 
 Needs the package kernel_tuner in the same environment. Each tuner runs in a fresh process with empty
 caches and an empty store. The time of each is the wall time of opening the device and tuning, Kernel Tuner's
-without verifying outputs, rooftune's with it; probing the device's peaks, done once per device, is listed apart.
-Then the two winners are measured against one another in one process, in turns, and the ratio of their
+without verifying outputs, rooftune's with it; probing the device's peaks, done once per device, is listed
+apart. Then the two winners are measured against one another in one process, in turns, and the ratio of their
 medians tells how far rooftune's winner is from the best of all.
 """
 
