@@ -208,6 +208,22 @@ def test_split_operands_are_offered_where_no_plain_f32_is_more_exact(m, n, k, ex
     assert tf32.is_exact(m, n, k) is exact
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "k", "small_first"),
+    [
+        (256, 256, 2048, True),
+        (4096, 4096, 4096, False),
+        (4096, 4096, 512, True),
+        (4096, 4096, 16384, True),
+        (1024, 1024, 4096, True),
+    ],
+)
+def test_split_products_are_added_in_turn_only_where_f32_is_far_less_exact(m, n, k, small_first):
+    problem = Problem.of(m, n, k)
+    plan = accelerated.plan(problem, HOPPER, unit="mma", variant="specialized_tma")
+    assert option(main_call(plan), "SMALL_FIRST") == small_first
+
+
 def early_starts(plan: LaunchPlan) -> tuple[int, ...]:
     """How far before k = 0 the products of the batch start, as the kernel reckons it; nothing where at 0."""
     call = main_call(plan)

@@ -48,6 +48,7 @@ SPLIT_K = range(64, 65536 + 1)
 FEW_RESULTS = 256
 DEEP_K = 1024
 """Where a product of split operands is at least as exact as plain f32, see `is_exact`."""
+LARGE_TILE, MANY_RESULTS, IN_TURN_K = 128, 1 << 21, 8192
 RHS_CHUNK = 256
 REPAIR_SIDE = 64
 PREPARE_GROUP = 256
@@ -140,6 +141,17 @@ def is_exact(m: int, n: int, k: int) -> bool:
     return k in SPLIT_K and (k >= DEEP_K or min(m, n) >= FEW_RESULTS)
 
 
+def adds_small_first(problem: Problem, tile: Tile) -> bool:
+    """Whether a stage's small products are added before the large ones: nearly twice as exact.
+
+    On large tiles that costs a tenth of the time. It is spared where plain f32 is far less exact anyway: with
+    2^21 results or more cuBLAS has at least 3.5e-7 from k = 1024 on, and split operands added in turn have
+    2.7e-7 at k = 1024 and 3.8e-7 at 8192, where cuBLAS has 1.6e-6.
+    """
+    many = problem.m * problem.n >= MANY_RESULTS and DEEP_K <= problem.k <= IN_TURN_K
+    return tile.bm < LARGE_TILE or not many
+
+
 def _multiply(
     problem: Problem,
     profile: DeviceProfile,
@@ -181,6 +193,7 @@ def _multiply(
             WARP_GROUPS=tile.parts_n,
             N_STEPS=tile.bn // (64 * tile.parts_n),
             SPLIT=int(split),
+            SMALL_FIRST=int(split and adds_small_first(problem, tile)),
             UNROLL=unroll,
             SLICES=cut.slices,
             TILE_BAND=TILE_BAND,

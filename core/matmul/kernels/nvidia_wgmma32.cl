@@ -13,12 +13,13 @@
 // |lhs ||         |      SPLIT: every f32 is the sum of two TF32 parts, x = high + low. `low` of lhs was
 // +----++---------+      prepared in memory; rhs comes unrounded and is split here. Three products, low.high + high.low +
 //                        high.high, are added to f32 registers after every stage, because the matrix
-//                        unit's own additions round coarser than f32.
+//                        unit's own additions round coarser than f32. SMALL_FIRST: a stage's small products come
+//                        before the large ones, so that what they are added to is small, and what is cut off.
 //
 // With SLICES above 1 k is cut in as many slices, each slice of a tile is a tile of its own, and `out` holds the slices
 // of a product one after another, for another kernel to add up.
 //
-// Defined by the build: BM STAGES WARP_GROUPS N_STEPS (1 or 2) SPLIT UNROLL SLICES TILE_BAND, and the macros
+// Defined by the build: BM STAGES WARP_GROUPS N_STEPS (1 or 2) SPLIT SMALL_FIRST UNROLL SLICES TILE_BAND, and the macros
 // PRODUCT, PRODUCT_FIRST (replaces instead of adding) and PIN.
 
 #define BK 32
@@ -186,21 +187,22 @@ void matmul(__global const uchar *lhs, __global const uchar *low, uint lhs_outer
                             }
 #endif
                     products_begin();
-#if SPLIT
-                    // The small products first: what they are added to is small then, and so is what rounding loses.
                     #pragma unroll
                     for (uint kk = 0; kk < KK; kk++)
                         #pragma unroll
                         for (uint i = 0; i < N_STEPS; i++) {
+#if SPLIT
                             if (kk == 0) PRODUCT_FIRST(acc[i], low_x[kk][i], high_d + (kk * 32 >> 4));
                             else PRODUCT(acc[i], low_x[kk][i], high_d + (kk * 32 >> 4));
                             PRODUCT(acc[i], x[kk][i], low_d + (kk * 32 >> 4));
-                        }
 #endif
-                    #pragma unroll
-                    for (uint kk = 0; kk < KK; kk++)
+                            if (!SMALL_FIRST) PRODUCT(acc[i], x[kk][i], high_d + (kk * 32 >> 4));
+                        }
+                    if (SMALL_FIRST)
                         #pragma unroll
-                        for (uint i = 0; i < N_STEPS; i++) PRODUCT(acc[i], x[kk][i], high_d + (kk * 32 >> 4));
+                        for (uint kk = 0; kk < KK; kk++)
+                            #pragma unroll
+                            for (uint i = 0; i < N_STEPS; i++) PRODUCT(acc[i], x[kk][i], high_d + (kk * 32 >> 4));
                     products_commit();
 #if UNROLL == 1
                     PRODUCTS_WAIT(0);
