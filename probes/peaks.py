@@ -76,7 +76,7 @@ def peaks_for(
         if (found := _try(lambda dtype=dtype, unit=unit: prober.compute(dtype, unit), problems)) is not None
     ]
     ops_per_s, computed = max(computes, key=lambda pair: pair[0], default=(nan, None))
-    moved = _try(lambda: prober.bandwidth("fastest", set_bytes), problems)
+    moved = _try(lambda: prober.bounding_bandwidth(set_bytes), problems)
     launched = _try(prober.launch, problems)
     window = launched.extra.get("window_s", nan) if launched else nan
     evidence = {

@@ -159,6 +159,20 @@ class Prober:
         accesses = moving.ACCESSES if access == "fastest" else (access,)
         return moving.probe_hot(self.client, accesses, size, QUICK if state == "sweep" else self.method)
 
+    def bounding_bandwidth(self, set_bytes: int) -> ProbeResult:
+        """The fastest access over this set, or over a larger one that is known to be faster still.
+
+        What moves a larger set as fast could move this one: its own probe met a busier moment.
+        """
+        own = self.bandwidth("fastest", set_bytes)
+        keys = [
+            probe_key("bandwidth", _bound_facts(size))
+            for size in moving.sweep_sets(self.client.profile)
+            if size > own.facts["working_set_bytes"]
+        ]
+        larger = filter(None, (self._known.get(key) or self._stored(key) for key in keys))
+        return max([own, *larger], key=lambda found: found.value)
+
     def bounding_sets(self) -> list[int]:
         """Working sets whose bandwidth is stored as a bound of decisions."""
         sizes = moving.sweep_sets(self.client.profile)

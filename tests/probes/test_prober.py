@@ -166,6 +166,18 @@ def test_a_budget_without_a_sample_for_each_queue_is_refused(most: int) -> None:
         LaunchMethod(per_sample=10, most=most)
 
 
+def test_a_set_is_bounded_by_what_moves_a_larger_one_faster(client: Client) -> None:
+    store = MemoryStore()
+    for log2_size, rate in ((16, 3e9), (17, 5e9), (18, 4e9)):
+        facts = {"access": "fastest", "working_set_bytes": 1 << log2_size, "state": "hot"}
+        result = ProbeResult("bandwidth", facts, rate, "bytes/s", 0.0, 1, 1, 0.1)
+        store.save(client.device_id, VERSION, probe_key("bandwidth", facts), result.to_stored())
+    prober = short_prober(client, store)
+    assert [prober.bounding_bandwidth(1 << size).value for size in (16, 17, 18)] == [5e9, 5e9, 4e9]
+    assert prober.bandwidth("fastest", 1 << 16).value == 3e9
+    assert client.counters.launches == {}
+
+
 def test_wrong_names_are_usage_errors_that_list_the_right_ones() -> None:
     prober = short_prober(Client(DEVICES[0].index))
     with pytest.raises(UsageError) as raised:
@@ -179,9 +191,9 @@ def test_wrong_names_are_usage_errors_that_list_the_right_ones() -> None:
 
 def test_peaks_of_a_product(client: Client) -> None:
     prober = short_prober(client)
-    peaks = peaks_for(client, None, "f32", "full", 1 << 16, prober=prober)
+    peaks = peaks_for(client, None, "f32", "full", 100_000, prober=prober)
     assert peaks.ops_per_s == prober.compute("f32").value
-    assert peaks.bytes_per_s == prober.bandwidth("fastest", 1 << 16).value
+    assert peaks.bytes_per_s == prober.bounding_bandwidth(1 << 16).value
     assert peaks.launch_window_s == prober.launch().extra["window_s"]
     assert peaks.evidence["problems"] == []
 
