@@ -128,6 +128,8 @@ def _stability(
 ) -> Stability:
     inputs = random_inputs(client, Shape.parse(text).problem(Elem.F32))
     decisions: list[Decision] = []
+    with rest():  # peaks are stored once, whenever that was
+        session_without_memory(given.level).bounds(client, inputs)
     for _ in range(given.runs):
         session = session_without_memory(given.level)  # a new one: what a session decided it remembers
         session.bounds(client, inputs)
