@@ -6,8 +6,10 @@ from math import ceil, prod
 
 from ..device.profile import DeviceProfile
 from ..tuning.bounds import CLOCK_NOISE, Bound, Bounds
-from ..tuning.tunable import Foresight
+from ..tuning.foresight import Foresight
+from .cost import compute_ops
 from .launch import KernelCall, LaunchPlan
+from .problem import Elem, Problem
 
 SAME_MEMORY = 2
 """Scratch at least this fraction (a half) of the operands' size lives in the memory they live in."""
@@ -23,8 +25,8 @@ EMULATED = 8.0
 """On CPUs, work-groups of several work-items are foreseen to take so many times as long as those of one: a
 core runs their work-items one after another, and keeps what each holds over a barrier in memory."""
 
-STRIDED = 4.0
-"""The same for reads that leave out most of each line they touch."""
+PLAIN = 4.0
+"""The same for plain multiply-adds where matrix instructions serve the type and precision as they are."""
 
 
 def floor_s(plan: LaunchPlan, bounds: Bounds | None, profile: DeviceProfile) -> float | None:
@@ -45,21 +47,24 @@ def floor_s(plan: LaunchPlan, bounds: Bounds | None, profile: DeviceProfile) -> 
     return (least_s + spent_s) * (1 - CLOCK_NOISE)
 
 
-def foresight(plan: LaunchPlan, product_ops: float, profile: DeviceProfile) -> Foresight:
+def foresight(plan: LaunchPlan, problem: Problem, profile: DeviceProfile, family: str = "") -> Foresight:
     """How the plan's product kernel is foreseen to compare with others, before any peak is known.
 
-    The factor is what the busiest unit has to do against an even share of the product's operations, times
-    STRIDED and EMULATED where they apply. Kin are plans of the same kernel, with other tiles or stages; on a
-    CPU all whose work-groups have several work-items.
+    The factor is what the busiest unit has to do against an even share of the product's operations, times the
+    kernel's detour, and PLAIN and EMULATED where they apply. Kin are kernels of one name and family; on a CPU
+    all whose work-groups have several work-items.
     """
     call = _product_call(plan)
-    share = product_ops / profile.compute_units
+    share = compute_ops(problem) / profile.compute_units
     factor = max(1.0, _waves(call, profile) * call.group_ops / share) if share > 0 else 1.0
-    if call.strided:
-        factor *= STRIDED
+    factor *= call.detour
+    program = call.source, call.options
     if profile.is_cpu and call.local_size is not None and prod(call.local_size) > 1:
-        return Foresight(factor * EMULATED, "emulated", (call.source, call.options))
-    return Foresight(factor, (call.source, call.name), (call.source, call.options))
+        return Foresight(factor * EMULATED, "emulated", program)
+    split = problem.elem is Elem.F32 and problem.precision == "full"  # plain ones may be the faster there
+    if not call.matrix and not split and profile.has_unit("mma", problem.elem.value, problem.precision):
+        factor *= PLAIN
+    return Foresight(factor, (family, call.name), program)
 
 
 def _busiest_s(plan: LaunchPlan, bounds: Bounds, profile: DeviceProfile) -> float:

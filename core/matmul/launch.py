@@ -57,8 +57,8 @@ class KernelCall:
     """One kernel launch: program text, build options, sizes, arguments in order.
 
     `group_ops` is how many operations (two to a multiply-add) a work-group makes of the product, on average,
-    those past its edges included; 0: not said. `matrix`: by matrix instructions. `strided`: what it reads
-    most of does not lie along its reads.
+    those past its edges included; 0: not said. `matrix`: by matrix instructions. `detour`: how many times as
+    long as the best of its kind it is foreseen to take, for reasons that its sizes don't show.
     """
 
     source: str
@@ -70,7 +70,7 @@ class KernelCall:
     rewrite: Rewrite | None = None
     group_ops: float = 0.0
     matrix: bool = False
-    strided: bool = False
+    detour: float = 1.0
 
 
 @dataclass(frozen=True)

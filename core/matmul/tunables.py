@@ -18,7 +18,6 @@ from ..tuning.foresight import NOTHING_FORESEEN, Foresight
 from ..tuning.level import Level
 from ..tuning.tunable import Tunable, TunableSet, TuneGroup
 from .candidates import CANDIDATES, Candidate
-from .cost import compute_ops
 from .executor import Prepared, prepare
 from .floor import floor_s, foresight
 from .groups import tune_groups
@@ -129,7 +128,7 @@ class MatmulCandidates:
             return NOTHING_FORESEEN
         try:
             profile, problem = self.client.profile, inputs.problem
-            return foresight(candidate.plan(problem, profile), compute_ops(problem), profile)
+            return foresight(candidate.plan(problem, profile), problem, profile, candidate.family)
         except UnsupportedError:
             return NOTHING_FORESEEN
 

@@ -36,8 +36,9 @@ SHORT_RUN_S = 10e-3
 TELLING_RUN_S = 0.25
 """A first run as long as this, and HOPELESS_FACTOR times the leader's best, is not repeated."""
 
-KIN_FACTOR = 3.0
-"""A candidate is not expected to come this many times closer to its floor than the best of its kin did."""
+KIN_FACTOR = 2.0
+"""A candidate is not expected to do this many times better, for what is foreseen of it, than the best of its
+kin did."""
 
 SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
@@ -61,6 +62,9 @@ UNSTEADY_CLOSE = 1.0
 
 UNSTEADY_TIE_SAMPLES = 120
 """As many are taken of such a tie."""
+
+UNSTEADY_STRETCH = 3.0
+"""There samples up to so many times as long count as short: they are, when nothing else runs."""
 
 AGREED = 0.8
 """A tie is gone before TIE_SAMPLES only where so large a share of the pairs is for the smaller median."""
@@ -219,15 +223,16 @@ class _Race:
         return f"{what}: needs {needs} at the least, {leader.name} took {takes}"
 
     def hopeless_kin(self, standing: Standing, leader: Standing) -> str:
-        kind = standing.contender.foresight.kin
-        kin = [s for s in self.standings if s.timed and s.contender.foresight.kin == kind is not None]
+        """Why it is hopeless going by its kin, or empty; a look at one that is compiled already is cheap."""
+        mine = standing.contender.foresight
+        timed = [other for other in self.standings if other.timed]
+        kin = [other for other in timed if other.contender.foresight.kin == mine.kin is not None]
+        ready = any(other.contender.foresight.program == mine.program is not None for other in timed)
         nearest = min(kin, key=standing.judged_by, default=None)
-        if nearest is None or nearest is leader:
+        if nearest is None or ready or standing.judged_by(nearest) < KIN_FACTOR * leader.samples.best:
             return ""
-        if standing.judged_by(nearest) < KIN_FACTOR * leader.samples.best:
-            return ""
-        factor = nearest.least_s / leader.samples.best
-        return f"much like {nearest.name}, which took {factor:.1f} times as long as {leader.name}"
+        factor = standing.judged_by(nearest) / leader.samples.best
+        return f"going by {nearest.name}, it would take {factor:.1f} times as long as {leader.name}"
 
     def prepared(self, standing: Standing) -> bool:
         try:
@@ -504,7 +509,8 @@ def _too_close(first: Standing, second: Standing) -> bool:
 
 
 def _short(*standings: Standing) -> bool:
-    return all(standing.repeats * standing.samples.best < SHORT_SAMPLE_S for standing in standings)
+    bar_s = SHORT_SAMPLE_S * (UNSTEADY_STRETCH if _unsteady(*standings) else 1.0)
+    return all(standing.repeats * standing.samples.best < bar_s for standing in standings)
 
 
 def _pairs_suffice(differences: list[float], first: Standing, second: Standing) -> bool:

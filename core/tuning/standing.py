@@ -80,10 +80,11 @@ class Standing:
         return bool(len(self.samples))
 
     def judged_by(self, kin: Standing) -> float:
-        """Seconds it would take if it were as far from its floor as its kin was from its own."""
-        if not self.floor_s or not kin.floor_s:
-            return kin.least_s
-        return kin.least_s * self.floor_s / kin.floor_s
+        """Seconds it would take if it were as far from what is foreseen of it as its kin was."""
+        factor = self.contender.foresight.factor / kin.contender.foresight.factor
+        if self.floor_s and kin.floor_s:
+            factor = max(factor, self.floor_s / kin.floor_s)
+        return kin.least_s * factor
 
     @property
     def rank(self) -> tuple[float, int]:

@@ -5,8 +5,10 @@ from math import nan
 
 import pytest
 from rooftune.device.profile import DeviceProfile
-from rooftune.matmul.floor import EMULATED, STRIDED, UNIT_BOOST, floor_s, foresight
+from rooftune.matmul.cost import compute_ops
+from rooftune.matmul.floor import EMULATED, PLAIN, UNIT_BOOST, floor_s, foresight
 from rooftune.matmul.launch import KernelCall, LaunchPlan
+from rooftune.matmul.problem import Elem, Problem
 from rooftune.tuning.bounds import CLOCK_NOISE, Bound, Bounds
 from rooftune.tuning.foresight import Foresight
 
@@ -76,11 +78,24 @@ def test_plain_kernels_are_held_against_the_plain_peak() -> None:
     assert floor_s(LaunchPlan((matrix,)), known, GPU) == pytest.approx(1e-3 * MARGIN)
 
 
-def test_what_is_foreseen_of_padding_strides_and_emulated_groups() -> None:
-    even = KernelCall("text", "k", (), (64 * 132,), (64,), (), group_ops=10.0)
-    assert foresight(LaunchPlan((even,)), 1320.0, GPU) == Foresight(1.0, ("text", "k"), ("text", ()))
-    assert foresight(LaunchPlan((replace(even, group_ops=25.0),)), 1320.0, GPU).factor == 2.5
-    assert foresight(LaunchPlan((replace(even, strided=True),)), 1320.0, GPU).factor == STRIDED
+def test_what_is_foreseen_of_padding_detours_and_emulated_groups() -> None:
+    problem = Problem.of(10, 6, 6, Elem.F32)
+    ops = compute_ops(problem)
+    even = KernelCall("text", "k", (), (64 * 132,), (64,), (), group_ops=ops / 132)
+    program = ("text", ())
+    assert foresight(LaunchPlan((even,)), problem, GPU, "f") == Foresight(1.0, ("f", "k"), program)
+    wide = replace(even, group_ops=2.5 * ops / 132)
+    assert foresight(LaunchPlan((wide,)), problem, GPU).factor == pytest.approx(2.5)
+    assert foresight(LaunchPlan((replace(even, detour=4.0),)), problem, GPU).factor == 4.0
     cpu = replace(GPU, kind="cpu")
-    assert foresight(LaunchPlan((even,)), 1320.0, cpu) == Foresight(EMULATED, "emulated", ("text", ()))
-    assert foresight(LaunchPlan((replace(even, local_size=(1,)),)), 0.0, cpu).factor == 1.0
+    assert foresight(LaunchPlan((even,)), problem, cpu) == Foresight(EMULATED, "emulated", program)
+    assert foresight(LaunchPlan((replace(even, local_size=(1,)),)), problem, cpu).factor == pytest.approx(64)
+
+
+def test_plain_kernels_come_after_matrix_instructions_where_those_serve_as_they_are() -> None:
+    units = frozenset({("mma", "f16", "full"), ("mma", "f32", "full")})
+    device = replace(GPU, units=units)
+    call = KernelCall("text", "k", (), (64 * 132,), (64,), ())
+    for elem, matrix, factor in ((Elem.F16, False, PLAIN), (Elem.F16, True, 1.0), (Elem.F32, False, 1.0)):
+        plan = LaunchPlan((replace(call, matrix=matrix),))
+        assert foresight(plan, Problem.of(8, 8, 8, elem), device).factor == factor

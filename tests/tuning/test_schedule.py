@@ -654,12 +654,20 @@ def kin_of_a_slow_one(slow_s: float, floors: tuple[float | None, float | None]) 
 def test_one_much_like_another_that_is_hopeless_is_not_measured() -> None:
     result = kin_of_a_slow_one(3.5, (0.1, 0.1))
     assert states(result)["c"] == "skipped" and states(result)["d"] == "live"
-    assert result.standings[2].reason == "much like b, which took 3.5 times as long as a"
+    assert result.standings[2].reason == "going by b, it would take 3.5 times as long as a"
 
 
 def test_kin_are_judged_by_how_far_they_are_from_their_floors() -> None:
-    assert states(kin_of_a_slow_one(2.5, (0.1, 0.1)))["c"] == "live"
-    assert states(kin_of_a_slow_one(6.0, (0.4, 0.1)))["c"] != "skipped"
+    assert states(kin_of_a_slow_one(1.5, (0.1, 0.1)))["c"] == "live"
+    assert states(kin_of_a_slow_one(1.5, (0.1, 0.2)))["c"] == "skipped"
+
+
+def test_one_that_is_compiled_already_is_looked_at_whatever_its_kin_did() -> None:
+    bench = Bench()
+    kin = Foresight(1.0, "kin", "program")
+    contenders = [bench.contender(i, s, foresight=kin) for i, s in enumerate((9.0, 1.0))]
+    leader = bench.contender(2, 1.0, foresight=Foresight(0.5))
+    assert states(run_round([*contenders, leader], DEFAULTS))["b"] == "live"
 
 
 def test_the_first_candidate_is_measured_whatever_its_floor() -> None:

@@ -73,6 +73,10 @@ class Feed(IntEnum):
         return {Feed.BULK_PRODUCER: 32, Feed.COPY_PRODUCER: 128}.get(self, 0)
 
 
+DETOURS = {Feed.BULK_PRODUCER: 1.0, Feed.COPY_PRODUCER: 1.2, Feed.BULK_INLINE: 1.1, Feed.COPY_INLINE: 1.3}
+"""Foreseen of who feeds the stages: products wait for those who also copy."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """A form of the kernels: who feeds, how many stages at most, parts of k in a stage, rows to a warp."""
@@ -327,7 +331,16 @@ def _multiply(job: _Job, profile: DeviceProfile, steps: Steps) -> None:
     group_ops = 2.0 * tile.bm * tile.bn * problem.k * tiles[0] * tiles[1] * walk.count / groups
     steps.calls.append(
         KernelCall(
-            source, "matmul", options, (groups * threads,), (threads,), args, rewrite, group_ops, matrix=True
+            source,
+            "matmul",
+            options,
+            (groups * threads,),
+            (threads,),
+            args,
+            rewrite,
+            group_ops,
+            matrix=True,
+            detour=(1.0 if warp_groups else 1.5) * DETOURS[form.feed] * (1.2 if stages == 2 else 1.0),
         )
     )
     if cut.slices > 1:

@@ -18,6 +18,7 @@ KERNELS = (*TEXTS, *gemv_wide.KERNELS)
 STAGE = 1024  # elements of the vector in local memory
 UNROLLED = 8  # up to so many vectors of results are a constant of the program (gemv.cl)
 MOST_KEPT = 256
+STRIDED = 4.0  # foreseen where reads leave out most of each line they touch
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def plan(
         (groups[0] * t.lanes, groups[1] * t.planes, groups[2]),
         (t.lanes, t.planes, 1),
         args,
-        strided=(v.mat_p if parallel else v.mat_i) != 1,
+        detour=1.0 if (v.mat_p if parallel else v.mat_i) == 1 else STRIDED,
     )
     return LaunchPlan((call,))
 
