@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -55,20 +56,20 @@ def tuning_command(
 ) -> str:
     """The command line that tunes these shapes as this session looks for them."""
     options = (
-        f"--dtype {elem}" if elem is not Elem.F32 else "",
-        f"--batch {batch}" if batch != 1 else "",
-        f"--precision {precision}" if precision else "",
+        *(["--dtype", str(elem)] if elem is not Elem.F32 else []),
+        *(["--batch", str(batch)] if batch != 1 else []),
+        *(["--precision", precision] if precision else []),
     )
-    words = ["tune shapes", *(shape.text for shape in shapes), *options, *place_options(session)]
-    return " ".join(filter(None, words))
+    words = ["tune", "shapes", *(shape.text for shape in shapes), *options, *place_options(session)]
+    return shlex.join(words)
 
 
 def place_options(session: Session) -> list[str]:
     """The options that make a command look where this session does."""
     environment, level = session.config.environment.name, session.level
     return [
-        *([f"--level {level}"] if level is not Level.BALANCED else []),
-        *([f"--environment {environment}"] if environment != EnvironmentConfig().name else []),
+        *(["--level", str(level)] if level is not Level.BALANCED else []),
+        *(["--environment", environment] if environment != EnvironmentConfig().name else []),
     ]
 
 

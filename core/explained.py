@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -271,11 +273,18 @@ def explain_own(
     item = _chosen(here, which, session.level)
     name = browse.short_tuner(tuner)
     if item is None:
-        options = [f"--size {which}"] if which is not None and _size(which) else []
-        command = " ".join(["tune kernel", what, *options, *place_options(session)])
+        options = ["--size", which] if which is not None and _size(which) else []
+        command = shlex.join(["tune", "kernel", what, *options, *place_options(session)])
         again = command if tuner.startswith(KERNEL) else f"use the tuner {name}"
+        if spec is not None and len(spec.configurations()) == 1:
+            raise WorkError(
+                f"{name} has one configuration: it is used untold, and no decision is stored",
+                hint="Give its parameters more values to have a choice.",
+            )
         raise _none_stored(session, client, f"{name} {which}" if which else name, again)
-    spec = spec or (find_spec(session.store, name) if tuner.startswith(KERNEL) else None)
+    if spec is None and tuner.startswith(KERNEL):
+        with suppress(UsageError):  # decisions were imported, and what they are of is not known here
+            spec = find_spec(session.store, name)
     return _explained_own(item, name, which, session.level, spec)
 
 

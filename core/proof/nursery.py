@@ -22,6 +22,9 @@ from contextlib import suppress
 from typing import IO, NoReturn
 
 LOADED = b"loaded"
+INSIDE = "ROOFTUNE_PROOF_WORKER"
+"""Set in workers: a module that a proof names may use us when it is imported, and must not start workers."""
+
 ANSWER_TIMEOUT_S = 10.0
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -49,7 +52,7 @@ class Nursery:
 
     def __init__(self) -> None:
         """Starts it. Raises OSError where that is impossible."""
-        if not sys.executable:
+        if not sys.executable or getattr(sys, "frozen", False):  # frozen: it would be the program once more
             raise OSError("this Python has no interpreter to start")
         self.reports, theirs = socket.socketpair()
         self.reports.settimeout(ANSWER_TIMEOUT_S)
@@ -61,10 +64,11 @@ class Nursery:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
-                env={**os.environ, **_NO_THREADS},
+                env={**os.environ, **_NO_THREADS, INSIDE: "1"},
             )
         assert self.process.stderr is not None
         self.printed: IO[bytes] = self.process.stderr
+        self._lost = False
 
     def fork(self) -> Forked:
         """A new worker. Raises Lost, or OSError where the system refuses."""
@@ -90,12 +94,21 @@ class Nursery:
         return None if answer == "running" else int(answer)
 
     def _ask(self, request: str, ends: list[int] | None = None) -> str:
+        """An answer that does not come in time, or to one who was interrupted, must not be taken for that to
+        the next request: then the nursery is given up."""
+        if self._lost:
+            raise Lost("it was given up")
         self.signal(signal.SIGCONT)  # it may have been stopped with its workers
+        answer = ""
         try:
             socket.send_fds(self.reports, [request.encode()], ends or [])
             answer = self.reports.recv(200).decode()
         except OSError as error:
             raise Lost(str(error)) from error
+        finally:
+            if not answer:
+                self._lost = True
+                self.signal(signal.SIGKILL)
         if not answer:
             raise Lost("it has ended")
         return answer
@@ -126,18 +139,20 @@ class Forked:
         self.stdout = stdout
         self.stderr = stderr
         self.exit_code: int | None = None
+        self.orphaned = False
+        """Whether the nursery has ended, so that nobody can tell how this one did."""
         self._nursery = nursery
         self._reaped = False
 
     def wait(self, timeout_s: float) -> None:
-        """Until it has ended and its `exit_code` is known. That stays None when nobody can tell any more."""
+        """Until it has ended and its `exit_code` is known. That stays None for one that does not end."""
         if self._reaped:
             return
         try:
             self.exit_code = self._nursery.exit_code(self.pid, timeout_s)
             self._reaped = self.exit_code is not None
         except Lost:
-            self._reaped = True
+            self._reaped = self.orphaned = True
 
     def signal(self, number: int) -> None:
         """To it and whatever it started. Its process id is its own until it was waited for."""

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from ..config import ProofConfig
 from ..waiting import DEVICE, waiting
-from .nursery import LOADED, Forked, Lost, Nursery
+from .nursery import INSIDE, LOADED, Forked, Lost, Nursery
 from .outcome import Outcome
 
 START_TIMEOUT_S = 60.0
@@ -33,6 +33,7 @@ KEPT_OUTPUT_BYTES = 2000
 """How much of what a worker printed is kept, for the reason of its death."""
 
 MAX_FAILED_STARTS = 3
+MAX_LOST_NURSERIES = 3
 
 MOST_WORKERS = 4
 EARLY_WORKERS = 2
@@ -144,20 +145,22 @@ class Pool:
         self.size = workers
         self.timeout_s = timeout_s
         self.usage = Usage()
-        self.unavailable = "" if os.name == "posix" else "workers need a POSIX system"
+        self.unavailable = _why_not()
         self._lock = threading.RLock()
         self._waiting: deque[Ticket] = deque()
         self._workers: list[_Worker] = []
         self._cradle: _Cradle | None = None
         self._wanted = 0
         self._failed_starts = 0
+        self._lost_nurseries = 0
         self._any_was_ready = False
-        self._paused = 0
+        self._pausers: set[object] = set()
         self._paused_at_s = 0.0
         self._thread: threading.Thread | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(self._wake_in, False)
+        self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         self._owner = os.getpid()
         self._closed = False
         atexit.register(self.close)
@@ -220,11 +223,12 @@ class Pool:
         if os.getpid() != self._owner:  # a forked child has no workers
             yield
             return
-        self._pause()
-        try:
+        pauser = object()
+        try:  # an interruption of the pausing itself must not leave them standing
+            self._pause(pauser)
             yield
         finally:
-            self._resume()
+            self._resume(pauser)
 
     def close(self) -> None:
         """End all workers at once. Jobs that were not finished end as unavailable."""
@@ -247,18 +251,21 @@ class Pool:
 
     # --- pausing -----------------------------------------------------------------------------------
 
-    def _pause(self) -> None:
+    def _pause(self, pauser: object) -> None:
         with self._lock:
-            self._paused += 1
-            if self._paused == 1:
+            if not self._pausers:
                 self._paused_at_s = time.monotonic()
+            self._pausers.add(pauser)
+            if len(self._pausers) == 1:
                 for started in self._started():
                     started.signal(signal.SIGSTOP)
 
-    def _resume(self) -> None:
+    def _resume(self, pauser: object) -> None:
         with self._lock:
-            self._paused -= 1
-            if self._paused:
+            if pauser not in self._pausers:
+                return
+            self._pausers.remove(pauser)
+            if self._pausers:
                 return
             stood_s = time.monotonic() - self._paused_at_s
             for worker in self._workers:
@@ -278,11 +285,18 @@ class Pool:
     def _wake(self) -> None:
         with self._lock:
             if self._thread is None and self.usable:
-                self._selector.register(self._wake_out, selectors.EVENT_READ, None)
-                self._thread = threading.Thread(target=self._serve, name="rooftune-proof", daemon=True)
-                self._thread.start()
+                self._start_thread()
         with suppress(OSError):  # full: it will wake anyway
             os.write(self._wake_in, b"\0")
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name="rooftune-proof", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system allows no more
+            self._give_up(f"workers cannot be watched over: {error}")
+            return
+        self._thread = thread
 
     def _serve(self) -> None:
         """Until the process ends. A defect of ours must not leave anybody waiting for a verdict."""
@@ -295,7 +309,7 @@ class Pool:
     def _loop(self) -> None:
         while True:
             with self._lock:
-                if not self._closed and not self._paused:
+                if not self._closed and not self._pausers:
                     self._staff()
                     self._greet()
                     self._hand_out()
@@ -303,7 +317,7 @@ class Pool:
             for key, _ in self._selector.select(wait_s):
                 self._read(key)
             with self._lock:
-                if not self._paused:
+                if not self._pausers:
                     self._end_late()
 
     def _staff(self) -> None:
@@ -337,6 +351,10 @@ class Pool:
         code = cradle.nursery.end()
         if not cradle.loaded:
             self._failed_start(f"a worker {_how_it_ended(code)} at its start{_said(cradle.printed)}")
+            return
+        self._lost_nurseries += 1
+        if self._lost_nurseries >= MAX_LOST_NURSERIES:
+            self._give_up(f"the process that starts workers was ended {self._lost_nurseries} times")
 
     def _start(self, nursery: Nursery) -> _Worker:
         worker = _Worker(nursery.fork())
@@ -372,7 +390,7 @@ class Pool:
                 self._send(worker, {"job": ticket.job})
 
     def _next_deadline_s(self) -> float | None:
-        if self._paused:
+        if self._pausers:
             return None
         times = [w.deadline_s for w in self._workers if self._timed(w)]
         if self._cradle is not None and not self._cradle.loaded:
@@ -474,16 +492,23 @@ class Pool:
         how = _how_it_ended(code)
         if not worker.ready:
             self._failed_start(f"a worker {how} at its start{_said(worker.printed)}")
-        elif worker.ticket is not None and (worker.served or code is None) and not worker.ticket.crashed:
-            # It may have died with the nursery, or of what an earlier candidate left behind: once more.
-            worker.ticket.crashed = True
-            worker.ticket.hold_up(False)
-            self._waiting.appendleft(worker.ticket)
-            self._wanted = min(self.size, self._wanted + 1)
+        elif worker.ticket is not None and worker.process.orphaned:
+            self._again(worker.ticket)  # it died with the nursery
+        elif worker.ticket is not None and worker.served and not worker.ticket.crashed:
+            worker.ticket.crashed = True  # of what an earlier candidate left behind, perhaps
+            self._again(worker.ticket)
         else:
             doing = _DURING.get(worker.phase, "while it ran")
             reason = f"the worker {how} {doing}{_said(worker.printed)}"
             self._finish(worker, Outcome("crash", reason, worker.case))
+
+    def _again(self, ticket: Ticket) -> None:
+        ticket.hold_up(False)
+        if self.unavailable:
+            ticket.resolve(Outcome("unavailable", self.unavailable))
+            return
+        self._waiting.appendleft(ticket)
+        self._wanted = min(self.size, self._wanted + 1)
 
     def _finish(self, worker: _Worker, outcome: Outcome) -> None:
         ticket, worker.ticket = worker.ticket, None
@@ -517,6 +542,13 @@ class Pool:
             self._cradle.nursery.signal(signal.SIGKILL)
         while self._waiting:
             self._waiting.popleft().resolve(Outcome("unavailable", reason))
+
+
+def _why_not() -> str:
+    """Why workers are not to be tried here at all, or empty."""
+    if os.name != "posix":
+        return "workers need a POSIX system"
+    return "this is a worker itself" if INSIDE in os.environ else ""
 
 
 def pool_for(config: ProofConfig, expected: dict[str, Any] | None = None) -> Pool:

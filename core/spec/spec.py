@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
+from ..matmul.problem import Shape
 from .expression import Expression
 
 if sys.version_info >= (3, 11):
@@ -45,6 +46,9 @@ TYPES = (
 FILLS = ("random", "zeros", "ones", "arange")
 MOST_CONFIGURATIONS = 100_000
 MOST_BYTES = 16 << 20
+
+
+MOST_NAME_LENGTH = 100
 
 
 class SpecError(UsageError):
@@ -224,7 +228,7 @@ class _Reader:
         self.known(bounds, "bounds", ("ops", "bytes", "dtype"))
         names = tuple(self.strings(data, "block_size_names") or (f"block_size_{axis}" for axis in AXES))
         spec = KernelSpec(
-            name=self.of_type(data, "name", str, kernel.name),
+            name=self.name(kernel),
             kernel=kernel,
             problem_sizes=self.problem_sizes(),
             tune_params=params,
@@ -244,8 +248,20 @@ class _Reader:
 
     # --- parts ---------------------------------------------------------------------------------
 
+    def name(self, kernel: KernelText) -> str:
+        """What commands and lists call it: where paths and shapes may stand as well, it must not be one."""
+        name: str = self.of_type(self.data, "name", str, kernel.name)
+        shown = f"is {name[:MOST_NAME_LENGTH]!r}"
+        if not name or not name.isprintable() or name != name.strip() or len(name) > MOST_NAME_LENGTH:
+            raise self.wrong("name", shown, f"One to {MOST_NAME_LENGTH} characters that can be printed.")
+        if "/" in name or name.endswith(".toml") or Shape.fits(name):
+            raise self.wrong("name", f"{shown}, which commands take for a path or a shape", "Take a word.")
+        return name
+
     def kernel(self, table: Mapping[str, Any], where: str) -> KernelText:
         name = self.of_type(table, "kernel_name", str, None, where)
+        if not (name.isidentifier() and name.isascii()):
+            raise self.wrong(f"{where}kernel_name", f"is {name[:100]!r}", "A kernel of its source.")
         file = self.of_type(table, "kernel_source", str, None, where)
         options = tuple(self.strings(table, "compiler_options"))
         if "\n" in file:

@@ -257,8 +257,8 @@ class Contest:
 
         `quick`: with few samples, for a turn of a search; an output found right before is not looked at.
 
-        Dropped candidates never win a round. Should every survivor be disqualified, those dropped
-        or never reached are measured anew, against one another.
+        Dropped candidates never win a round. Should every survivor be disqualified, or one for whose times
+        others were passed over, all that are left are measured anew, against one another.
         """
         while indexes:
             result = self.measure(indexes, quick)
@@ -266,12 +266,17 @@ class Contest:
             winner = next(
                 (s.index for s in result.ranking if s.index in known or self.output_holds(s.index)), None
             )
-            if winner is not None:
+            if winner is not None and not self.misled(result):
                 first = result.ranking[0].index == winner
                 self.short_circuit, self.tie_break = result.short_circuit, result.tie_break if first else None
                 return winner
             indexes = [index for index in indexes if not self.is_out(index)]
         return None
+
+    def misled(self, result: RoundResult) -> bool:
+        """Whether some were passed over for the times of one that is disqualified by now."""
+        timed_out = any(standing.timed and self.is_out(standing.index) for standing in result.standings)
+        return timed_out and any(standing.state is State.SKIPPED for standing in result.standings)
 
     def measure(self, indexes: list[int], quick: bool = False) -> RoundResult:
         settings, level = self.context.settings, self.context.level

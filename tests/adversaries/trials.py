@@ -82,3 +82,11 @@ def once(client, name, key):
 
 def slow(client, name, key):
     time.sleep(float(key))
+
+
+def tells_of_workers(client, name, key):
+    """As a module does that tunes something when it is imported, in a worker too."""
+    from rooftune.proof.pool import Pool
+
+    pool = Pool(None, workers=1, timeout_s=5)
+    assert not pool.usable, "a worker would start workers"

@@ -63,3 +63,22 @@ def test_the_command_that_would_help_has_the_options_that_were_given(tune):
     options = ["--dtype", "f16", "--batch", "2", "--level", "full", *HERE]
     for command in ("explain", "decisions"):
         assert f"tune shapes 9 {' '.join(options)}\n" in tune(command, "9", *options).err
+
+
+def test_what_was_imported_is_explained_without_its_specification(tuned, tune):
+    assert tune("cache", "export", "some.json", *HERE).code == 0
+    assert tune("cache", "import", "some.json", "--environment", "new").code == 0
+    page = tune("explain", "scale", "300", "--environment", "new")
+    assert page.code == 0 and page.out.startswith("scale 300 on "), page.err
+
+
+def test_one_configuration_has_no_decision_to_make_first(tune, tmp_path):
+    (tmp_path / "scale.cl").write_text(RIGHT)
+    one = SPEC.replace("[1, 4]", "[1]").replace("[16, 64, 4096]", "[16]")
+    (tmp_path / "one.toml").write_text(f'name = "lone"{one}')
+    page = tune("explain", "one.toml", *HERE)
+    assert page.code == 4 and "one configuration" in page.err, page.err
+
+
+def test_the_command_that_would_help_can_be_pasted(tuned, tune):
+    assert "--environment 'o w n'\n" in tune("explain", "9", "--environment", "o w n").err

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rooftune.proof.nursery import Lost
 from rooftune.proof.pool import Pool
 from rooftune.proof.prover import _hello
 
@@ -149,6 +150,7 @@ def test_a_defect_of_the_pool_leaves_nobody_waiting(pool, monkeypatch):
 PARENT = """
 import sys, time
 from rooftune.device.client import Client
+from rooftune.proof.nursery import Lost
 from rooftune.proof.pool import Pool
 from rooftune.proof.prover import _hello
 pool = Pool(_hello(Client()), workers=2, timeout_s=100)
@@ -246,3 +248,80 @@ def test_workers_open_what_is_expected_while_nobody_knows_the_device_yet(client,
     pool.introduce(_hello(client))
     assert pool.submit(job("right")).wait().status == "right"
     pool.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_job_whose_nursery_is_killed_again_and_again_is_not_to_blame(pool, strays):
+    assert pool.submit(job("right")).wait().status == "right"
+    ticket = pool.submit(job("slow", "60"))
+    killed = set()
+    deadline_s = time.monotonic() + 30
+    while not ticket.done and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+        workers = [pid for pid in strays() if parent_of(pid) != os.getpid()]
+        if workers and parent_of(workers[0]) not in killed:
+            killed.add(parent_of(workers[0]))
+            os.kill(parent_of(workers[0]), signal.SIGKILL)
+    outcome = ticket.wait()
+    assert outcome.status == "unavailable"
+    assert "3 times" in outcome.reason
+    assert pool.submit(job("right")).wait().status == "unavailable"
+
+
+def test_the_answer_to_one_who_was_interrupted_is_not_taken_for_another(pool, monkeypatch):
+    assert pool.submit(job("right")).wait().status == "right"
+    nursery = pool._cradle.nursery
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patched:
+        patched.setattr(nursery, "reports", Interrupted(nursery.reports))
+        nursery.exit_code(os.getpid(), 0)
+    with pytest.raises(Lost):
+        nursery.fork()
+    assert [pool.submit(job("right")).wait().status for _ in range(3)] == ["right"] * 3
+
+
+class Interrupted:
+    """A socket at which Ctrl-C arrives when the answer is waited for."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def recv(self, size):
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_while_workers_are_paused_leaves_none_standing(pool, monkeypatch):
+    assert pool.submit(job("right")).wait().status == "right"
+    with monkeypatch.context() as patched:
+        patched.setattr(pool, "_started", interrupt)
+        with pytest.raises(KeyboardInterrupt), pool.paused():
+            pass
+    assert pool.submit(job("right")).wait().status == "right"
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_where_no_thread_can_be_started_workers_are_unavailable(client, monkeypatch, strays):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    pool = Pool(_hello(client), workers=1, timeout_s=5)
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    outcomes = [pool.submit(job("right")).wait() for _ in range(2)]
+    assert [outcome.status for outcome in outcomes] == ["unavailable"] * 2
+    assert "thread" in outcomes[0].reason
+
+
+def test_a_worker_starts_no_workers(pool):
+    outcome = pool.submit(job("tells_of_workers")).wait()
+    assert outcome.status == "right", outcome.reason
+
+
+def test_a_frozen_program_is_not_started_again_as_a_worker(client, monkeypatch, strays):
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    pool = Pool(_hello(client), workers=1, timeout_s=5)
+    assert pool.submit(job("right")).wait().status == "unavailable"

@@ -148,3 +148,18 @@ def test_a_reference_of_one_number_is_that_of_every_element():
     output[3] = 1
     with pytest.raises(WrongOutput, match=r"x\[3\] is 1"):
         compare(spec.reference, expected, {"x": output})
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\\nb", "a\\u001b[1m", "\\u202e", "my/kernel", "a.toml", "64", "8x8x8tT"]
+)
+def test_names_that_commands_cannot_tell_or_print_are_refused(name):
+    with pytest.raises(SpecError, match="name is"):
+        parse(f'name = "{name}"{GOOD}')
+    assert parse(f'name = "größe 名"{GOOD}').name == "größe 名"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x\\ny"])
+def test_a_kernel_is_named_as_c_does(name):
+    with pytest.raises(SpecError, match="kernel_name is"):
+        parse(GOOD.replace('"scale"', f'"{name}"', 1))

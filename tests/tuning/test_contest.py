@@ -351,6 +351,23 @@ def test_a_short_circuit_whose_output_is_wrong_leaves_the_others_to_be_measured(
     assert not decision.short_circuit
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_who_was_passed_over_for_the_times_of_one_that_is_wrong_gets_its_turn(late: bool) -> None:
+    scene = Scene()
+    scene.add("wrong", [5 * MS] * 3 + [ValueError("late")] if late else 5 * MS)
+    scene.add("slow", 9 * MS)
+    scene.add("best", 7 * MS)
+
+    def check(inputs: Any, output: str) -> None:
+        assert not output.startswith("wrong")
+
+    scene.tunables.with_check(check)
+    scene.tunables.with_floor(lambda key, inputs, tunable: 6 * MS if tunable.name == "best" else None)
+    decision = scene.decide()
+    assert decision.name == "best"
+    assert outcomes(decision) == {"wrong": "error", "slow": "measured", "best": "measured"}
+
+
 def test_candidates_are_compiled_while_the_device_is_free() -> None:
     scene = Scene()
     prepared = []
