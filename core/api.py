@@ -46,8 +46,9 @@ def matmul(
     plain float32 multiply-adds) or "tf32". `out` takes the result; where it overlaps an operand or has
     strides that no kernel writes, the result goes through a temporary. `queue` is where the work is
     enqueued (default: the first operand's own), after `wait_for` and after the events that the arrays
-    carry. As pyopencl's own operations do, it leaves the event of its work in the result's `events`: one
-    that completes after all that were there. `enqueue_matmul` returns that event. A queue may be
+    carry; a new key is tuned on these operands first, and that waits for those events here. As pyopencl's
+    own operations do, it leaves the event of its work in the result's `events`: one that completes after
+    all that were there. `enqueue_matmul` returns that event. A queue may be
     out-of-order. `client` computes on a device opened before. `event=False`, with `out`, says that no event
     is wanted for products met before: on NVIDIA devices that spares 2 µs of a launch. Nothing but the
     queue's own order then tells when the result is there.
