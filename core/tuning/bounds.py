@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
 
+from .typed import Kind, check_types
+
 CLOCK_NOISE = 0.05
 """A median may lie this far below the roofline before a peak must be called wrong."""
 
@@ -86,4 +88,7 @@ class Bounds:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Bounds:
-        return cls(tuple(Bound(**bound) for bound in data["bounds"]), data["launch_window_s"])
+        """Raises ValueError, TypeError, KeyError, OverflowError for what are none."""
+        numbers: dict[str, Kind] = {"amount": "number", "threshold": "number or null"}
+        bounds = (check_types(Bound(**bound), resource=str, **numbers) for bound in data["bounds"])
+        return cls(tuple(bounds), data["launch_window_s"])

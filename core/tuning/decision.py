@@ -6,12 +6,28 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .bounds import Bounds
 from .events import Event
 from .samples import Samples
 from .ties import TieBreak
+from .typed import Kind, check_types, is_number
+
+_EVIDENCE: dict[str, Kind] = {
+    **dict.fromkeys(("name", "digest", "outcome", "reason"), str),
+    "index": int,
+    "repeats": int,
+    "kept": bool,
+}
+_CHECK: dict[str, Kind] = {"name": str, "passed": bool, "reason": str, "where": str}
+_DECISION: dict[str, Kind] = {
+    **dict.fromkeys(("tuner", "checksum", "level", "device_id", "device", "environment", "at", "bad"), str),
+    "index": int,
+    "origin": str,
+    "limit_s": "number or null",
+    "short_circuit": bool,
+}
 
 OutcomeKind = Literal["measured", "dropped", "skipped", "unsupported", "error", "fault"]
 
@@ -50,9 +66,12 @@ class Evidence:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Evidence:
         samples = tuple(data["samples"])
-        if not all(isinstance(s, (int, float)) and isfinite(s) and s > 0 for s in samples):
+        if not all(is_number(s) and s > 0 for s in samples):
             raise ValueError("a sample is not a number of seconds above 0")
-        return cls(**{**data, "samples": samples})
+        evidence = check_types(cls(**{**data, "samples": samples}), **_EVIDENCE)
+        if evidence.outcome not in get_args(OutcomeKind):
+            raise ValueError(f"the outcome {evidence.outcome!r} is not known")
+        return evidence
 
 
 @dataclass(frozen=True)
@@ -175,9 +194,9 @@ class Decision:
     def from_json(cls, data: dict[str, Any]) -> Decision:
         """The decision `to_json` wrote. Raises ValueError when the data is not one."""
         try:
-            decision = cls(**{**data, **_parts(data)})
+            decision = check_types(cls(**{**data, **_parts(data)}), **_DECISION)
             known = 0 <= decision.index < len(decision.evidence)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a decision: {error}") from error
         if not known or [e.index for e in decision.evidence] != list(range(len(decision.evidence))):
             raise ValueError("not a decision: its indexes don't fit its candidates")
@@ -241,10 +260,10 @@ def _parts(data: dict[str, Any]) -> dict[str, Any]:
     return {
         "evidence": tuple(Evidence.from_json(evidence) for evidence in data["evidence"]),
         "bounds": Bounds.from_json(bounds) if bounds is not None else None,
-        "tie_break": TieBreak(**tie) if tie is not None else None,
-        "events": tuple(Event(**event) for event in data["events"]),
-        "checks": tuple(Check(**check) for check in data["checks"]),
-        "timings": Timings(**data["timings"]),
+        "tie_break": TieBreak.from_json(tie) if tie is not None else None,
+        "events": tuple(Event.from_json(event) for event in data["events"]),
+        "checks": tuple(check_types(Check(**check), **_CHECK) for check in data["checks"]),
+        "timings": check_types(Timings(**data["timings"]), **dict.fromkeys(vars(Timings()), "number")),
     }
 
 

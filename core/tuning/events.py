@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MeasurementError, RooftuneError, UnsupportedError
+from .typed import check_types, is_number
+
+_NUMBERS = ("TuningStep", "RooflineExceeded")
+_CHANGES = ("SlowedDown", "SpedUp")
 
 
 class ProofFailed(Exception):
@@ -19,6 +23,21 @@ class Event:
     kind: str
     name: str
     value: Any = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Event:
+        """Raises ValueError where `value` is not what events of its kind have."""
+        event = check_types(cls(**data), kind=str, name=str)
+        value = event.value
+        if event.kind in _NUMBERS:
+            fits = is_number(value)
+        elif event.kind in _CHANGES:
+            fits = isinstance(value, dict) and all(is_number(value.get(n)) for n in ("ratio", "agree", "of"))
+        else:
+            fits = True
+        if not fits:
+            raise ValueError(f"the event {event.kind} has the value {str(value)[:50]!r}")
+        return event
 
 
 def reason_of(error: BaseException) -> str:

@@ -8,6 +8,8 @@ from math import comb
 from statistics import median
 from typing import Any
 
+from .typed import Kind, check_types
+
 
 @dataclass(frozen=True)
 class TieBreak:
@@ -25,6 +27,12 @@ class TieBreak:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TieBreak:
+        """Raises ValueError, TypeError for what is none."""
+        numbers: dict[str, Kind] = {"difference_s": "number", "confidence": "number"}
+        return check_types(cls(**data), winner=str, loser=str, pairs=int, **numbers)
 
 
 def paired_verdict(

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from math import inf, nan
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rooftune.cli.explain import _foot, _head, _rows
+from rooftune.explained import Explanation
 from rooftune.tuning.bounds import Bound, Bounds
 from rooftune.tuning.decision import Check, Decision, Evidence, Timings, duration
 from rooftune.tuning.events import Event
@@ -266,3 +269,38 @@ def test_samples_that_are_no_times_are_refused(sample: Any) -> None:
     data["evidence"][0]["samples"] = [sample]
     with pytest.raises(ValueError, match="not a decision"):
         Decision.from_json(data)
+
+
+STRANGE = (None, "x", "", -1, 2.5, 10**400, [], {}, True, [[1]], {"a": 1})
+
+
+@given(st.data())
+def test_what_is_accepted_with_strange_values_in_it_can_be_told(data: st.DataObject) -> None:
+    changed = json.loads(json.dumps(example().to_json()))
+    place = changed
+    for name in data.draw(st.sampled_from(list(places(changed)))):
+        parent, last, place = place, name, place[name]
+    parent[last] = data.draw(st.sampled_from(STRANGE))
+    try:
+        decision = Decision.from_json(changed)
+    except ValueError:
+        return
+    json.dumps(decision.record(), allow_nan=False)
+    found = Explanation("40", "40", "key", (), decision, None, {e.name: e.digest for e in decision.evidence})
+    json.dumps(found.to_json(), allow_nan=False)
+    assert [*_head(found), *_rows(found), *_foot(found)]
+
+
+def places(data: Any) -> Iterator[tuple[Any, ...]]:
+    """Where something may stand in JSON data."""
+    inside = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, part in inside:
+        yield (name,)
+        yield from ((name, *rest) for rest in places(part))
+
+
+@pytest.mark.parametrize("kind", ["TuningStep", "RooflineExceeded", "SlowedDown", "SpedUp"])
+@pytest.mark.parametrize("value", tuple(v for v in STRANGE if v not in (-1, 2.5)))
+def test_events_whose_value_cannot_be_told_are_refused(kind: str, value: Any) -> None:
+    with pytest.raises(ValueError, match="the event"):
+        Event.from_json({"kind": kind, "name": "a", "value": value})
