@@ -81,6 +81,10 @@ class Prover:
         """Held while samples are taken, so that workers don't disturb them."""
         return self.of(client).paused()
 
+    def alone(self, client: Any, tunable: Tunable, key: Any, inputs: Any) -> Verdict:
+        """A worker's verdict on one candidate, whatever is known of it."""
+        return self.of(client).alone(tunable, key, inputs)
+
     @property
     def usage(self) -> Usage:
         """What workers did so far for all devices, and how long this process waited for proofs."""
@@ -158,6 +162,21 @@ class DeviceProver:
         here = KernelTrials(self.client)
         return Verdicts(self, {i: self._begin(tunables[i], key, inputs, here) for i in tunables})
 
+    def alone(self, tunable: Tunable, key: Any, inputs: Any) -> Verdict:
+        """A worker's verdict, whatever is known; None passed where no worker can tell."""
+        proof, job = tunable.proof, None
+        if isinstance(proof, MatmulProof):
+            job = _matmul_job(proof, inputs.problem, with_suite=False)
+        elif isinstance(proof, KernelProof):
+            job = _kernel_job(proof, inputs.size)
+        elif reference_of(proof):
+            job = _own_job(tunable, key)
+        ticket = self._submit(job) if job is not None else None
+        if ticket is None:
+            return Verdict(None)
+        outcome = ticket.wait()
+        return Verdict(None) if outcome.status == "unavailable" else _verdict(outcome, "worker")
+
     def _begin(self, tunable: Tunable, key: Any, inputs: Any, here: KernelTrials) -> Verdict | Pending:
         if self.config.mode == "off" or tunable.proof is None:
             return Verdict(None)
@@ -191,14 +210,8 @@ class DeviceProver:
             return suite_known
         if known is not None:
             return known
-        job = {
-            "name": candidate.name,
-            "table": proof.table,
-            "problem": problem_to_json(problem),
-            "suite": suite_known is None,
-        }
         return Pending(
-            self._submit(job),
+            self._submit(_matmul_job(proof, problem, with_suite=suite_known is None)),
             inline=lambda: prove(
                 self.client,
                 candidate,
@@ -226,10 +239,9 @@ class DeviceProver:
             check_accepts(kernel.spec, self.client.profile, size, proof.configuration)
         except UnsupportedError as error:
             return Verdict(None, str(error), unsupported=True)
-        what = {"size": list(size), "configuration": dict(proof.configuration)}
-        proof_key = {"digest": kernel.digest, **what}
+        job = _kernel_job(proof, size)
+        proof_key = {"digest": kernel.digest, "size": job["size"], "configuration": job["configuration"]}
         of_reference = f"{kernel.digest} {size}"
-        job = {"kernel": kernel.texts, **what}
         known = self._recall(proof_key) or self._known.get(of_reference)
         if known is not None:
             return known
@@ -256,9 +268,8 @@ class DeviceProver:
         known = self._recall(proof_key)
         if known is not None:
             return known
-        job = {"trial": reference, "name": tunable.name, "key": key_to_json(key)}
         return Pending(
-            self._submit(job) if reference else None,
+            self._submit(_own_job(tunable, key)) if reference else None,
             inline=lambda: self._try_own_here(tunable, key),
             keep=lambda outcome, where: self._remember(proof_key, outcome, _verdict(outcome, where)),
         )
@@ -366,6 +377,23 @@ def _verdict(outcome: Outcome, where: Where) -> Verdict:
     if outcome.status in ("timeout", "crash") and outcome.case:
         reason = f"{reason} ({outcome.case})"
     return Verdict(outcome.status == "right", reason, where)
+
+
+def _matmul_job(proof: MatmulProof, problem: Problem, *, with_suite: bool) -> dict[str, Any]:
+    name, problem_json = proof.candidate.name, problem_to_json(problem)
+    return {"name": name, "table": proof.table, "problem": problem_json, "suite": with_suite}
+
+
+def _kernel_job(proof: KernelProof, size: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        "kernel": proof.kernel.texts,
+        "size": list(size),
+        "configuration": dict(proof.configuration),
+    }
+
+
+def _own_job(tunable: Tunable, key: Any) -> dict[str, Any]:
+    return {"trial": reference_of(tunable.proof), "name": tunable.name, "key": key_to_json(key)}
 
 
 def reference_of(proof: Any) -> str:

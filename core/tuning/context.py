@@ -69,6 +69,12 @@ class Prover(Protocol):
     def paused(self, client: TuningClient) -> AbstractContextManager[object]:
         """Held while samples are taken, so that workers don't disturb them."""
 
+    def alone(self, client: TuningClient, tunable: Tunable, key: Any, inputs: Any) -> Verdict:
+        """Runs it anew in a process of its own, whatever is known. Neither passed nor not: it could not.
+
+        Asked for when the device was lost: what was noticed at one launch may be another one's doing.
+        """
+
 
 class Claim(Protocol):
     """The right to tune a key, or the decision that made it needless."""
@@ -171,6 +177,9 @@ class NoProver:
 
     def paused(self, client: TuningClient) -> AbstractContextManager[object]:
         return nullcontext()
+
+    def alone(self, client: TuningClient, tunable: Tunable, key: Any, inputs: Any) -> Verdict:
+        return Verdict(None)
 
 
 def _silent(*_: object) -> None:

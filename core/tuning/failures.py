@@ -18,6 +18,20 @@ FAULT_HINT = (
 )
 
 
+ACQUITTED_HINT = (
+    "Nothing more can run on this device in this process. `tune verify` proves every stored decision in a "
+    "process of its own and finds the one to blame."
+)
+
+
+def not_its_fault(name: str, error: BaseException) -> str:
+    """What is said of a candidate that was there when the device was lost, and is right alone."""
+    return (
+        f"the device was lost when candidate {name} was run: {reason_of(error)}. In a process of its own it "
+        "is right, so other work on this device is to blame, and its decision stays"
+    )
+
+
 def fault_reason(name: str, error: BaseException) -> str:
     """One sentence that names the candidate that lost the device."""
     return f"candidate {name} faulted while running: {reason_of(error)}"

@@ -19,7 +19,7 @@ from .contest import single_decision, tune_key
 from .context import TuningClient, TuningContext, default_context
 from .decision import Decision
 from .events import reason_of
-from .failures import FAULT_HINT, FaultWhileTuning, fault_reason
+from .failures import ACQUITTED_HINT, FAULT_HINT, FaultWhileTuning, fault_reason, not_its_fault
 from .memory import DecisionTable, Slot
 from .place import Place
 from .plan import make_plan
@@ -278,12 +278,23 @@ class LocalTuner:
             )
 
     def _condemn(self, call: Call, decision: Decision, index: int, error: Exception) -> DeviceFaultError:
-        reason = fault_reason(decision.evidence[index].name, error)
+        name = decision.evidence[index].name
+        if self._right_alone(call, index):
+            return DeviceFaultError(not_its_fault(name, error), hint=ACQUITTED_HINT)
+        reason = fault_reason(name, error)
         self._table.drop(call.slot)
         place, store = self._place(call), self.context.store
         bad = decision.condemned(index, reason)
         store.save(place, bad.to_json(), began_at_row_version=store.row_version(place))
         return DeviceFaultError(reason, hint=FAULT_HINT)
+
+    def _right_alone(self, call: Call, index: int) -> bool:
+        """Whether it is shown to be right where nothing else runs: a lost queue is noticed by anybody."""
+        try:
+            verdict = self.context.prover.alone(call.client, call.tunables[index], call.key, call.inputs)
+        except Exception:
+            return False
+        return verdict.passed is True
 
     # Places
 

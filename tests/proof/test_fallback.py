@@ -45,6 +45,7 @@ class Scene:
     client: object
     store: DecisionStore
     fault: str = ""
+    proof: str = ""
     warnings: list[str] = field(default_factory=list)
     ran: list[str] = field(default_factory=list)
 
@@ -63,9 +64,8 @@ class Scene:
         return event
 
     def tuner(self):
-        context = TuningContext(
-            store=self.store, prover=Prover(config=ProofConfig("off")), warn=self.warnings.append
-        )
+        self.prover = Prover(config=ProofConfig("worker" if self.proof else "off"))
+        context = TuningContext(store=self.store, prover=self.prover, warn=self.warnings.append)
         return LocalTuner("doubling", context)
 
     def fast(self, inputs):
@@ -96,7 +96,8 @@ class Scene:
     def build(self, client):
         return (
             TunableSet(key=lambda inputs: "double")
-            .with_tunable(Tunable("slow", self.slow)).with_tunable(Tunable("fast", self.fast))
+            .with_tunable(Tunable("slow", self.slow))
+            .with_tunable(Tunable("fast", self.fast, proof=self.proof or None))
         )
 
     def call(self, tuner):
@@ -160,6 +161,26 @@ def test_a_lost_queue_or_context_is_one_clear_error_and_a_bad_decision(scene):
         scene.call(scene.tuner())
     assert "OpenCL error -34" in str(caught.value)
     condemned(scene, caught.value)
+
+
+@pytest.mark.parametrize(
+    "trial, said",
+    [("right", "other work on this device is to blame"), ("segfaults", "fast faulted while running")],
+)
+def test_a_lost_device_condemns_only_who_fails_alone_too(scene, strays, trial, said):
+    """It is noticed at the launch after the one to blame: by anybody's."""
+    tuner = scene.tuner()
+    assert scene.call(tuner) == "fast"
+    scene.proof, scene.fault = f"tests.adversaries.trials:{trial}", "lost"
+    tuner = scene.tuner()
+    with pytest.raises(DeviceFaultError, match=said) as caught:
+        scene.call(tuner)
+    scene.prover.close()
+    assert "OpenCL error -34" in str(caught.value)
+    scene.proof = scene.fault = ""
+    found = scene.decided()
+    stays = ("fast", "disk") if trial == "right" else ("slow", "tuned")
+    assert (found.decision.name, found.source) == stays
 
 
 @pytest.mark.skipif("Intel" not in DEFAULT, reason="PoCL hangs or ends the process when a dependency failed")

@@ -235,6 +235,9 @@ class FakeProver:
         self.pauses += 1
         yield
 
+    def alone(self, client: Any, tunable: Tunable, key: Any, inputs: Any) -> Verdict:
+        return self.verdicts.get(tunable.name, Verdict(None))
+
 
 class LazyVerdicts(Mapping[int, Verdict]):
     """Verdicts that are waited for only when asked for."""

@@ -459,6 +459,9 @@ class OneVerdict:
     def paused(self, client: Any) -> AbstractContextManager[object]:
         return nullcontext()
 
+    def alone(self, client: Any, tunable: Tunable, key: Any, inputs: Any) -> Verdict:
+        return self.verdict
+
 
 def imported(case: Patient) -> None:
     """Makes the stored decision one that came from another machine."""
