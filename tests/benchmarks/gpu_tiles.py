@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from rooftune.device.client import Client
 from rooftune.errors import UnsupportedError
 from rooftune.matmul.families import accelerated, tf32
 from rooftune.matmul.launch import LaunchPlan
+from rooftune.matmul.nvidia.operands import Steps, operand_lines
 from rooftune.matmul.nvidia.tiles import Costs, Extents, Tile, estimate, slice_counts
 from rooftune.matmul.problem import Elem, Problem, Shape
 
@@ -70,26 +72,31 @@ def plan_of(client: Client, problem: Problem, variant: str, choice: Choice | Non
 def choices(client: Client, problem: Problem, variant: str) -> Iterator[tuple[Choice, float, LaunchPlan]]:
     """What can be chosen, its estimate, its plan."""
     table, costs, depth = tables(problem, variant)
-    extents = Extents(problem.m, problem.n, problem.k, problem.batch)
     units = client.profile.compute_units
-    for tile in table:
-        guesses = {
-            slices: estimate(tile, extents, units, depth, costs, slices)
-            for slices in slice_counts(tile, extents, units, depth)
-        }
-        for slices, guess in guesses.items():
-            if guess > 1.5 * min(guesses.values()):
-                continue
-            for row_sets in (False, True) if slices == 1 and problem.elem is not Elem.F32 else (False,):
+    for row_sets, extents in extents_of(problem).items():
+        for tile in table:
+            guesses = {
+                slices: estimate(tile, extents, units, depth, costs, slices)
+                for slices in ([1] if row_sets else slice_counts(tile, extents, units, depth))
+            }
+            for slices, guess in guesses.items():
                 choice = Choice(tile, slices, row_sets)
-                try:
-                    plan = plan_of(client, problem, variant, choice)
-                except UnsupportedError:
-                    continue
-                if not row_sets or launches(plan) != launches(
-                    plan_of(client, problem, variant, Choice(tile, 1))
-                ):
-                    yield choice, guess, plan
+                with suppress(UnsupportedError):
+                    if guess <= 1.5 * min(guesses.values()):
+                        yield choice, guess, plan_of(client, problem, variant, choice)
+
+
+def extents_of(problem: Problem) -> dict[bool, Extents]:
+    """What estimates depend on: with lhs's rows as they are, and in sets where that can be."""
+    plain = Extents(problem.m, problem.n, problem.k, problem.batch)
+    if problem.elem is Elem.F32:
+        return {False: plain}
+    lhs, rhs = operand_lines(problem, problem.batch_walk(), Steps())
+    found = {False: replace(plain, lhs_odd=lhs.odd, rhs_odd=rhs.odd)}
+    sets = accelerated.sets_of(lhs)
+    if lhs.odd and lhs.k_contiguous and problem.batch == 1 and problem.m % sets == 0:
+        found[True] = Extents(problem.m // sets, problem.n, problem.k, sets, False, rhs.odd)
+    return found
 
 
 def launches(plan: LaunchPlan) -> list[tuple[object, ...]]:

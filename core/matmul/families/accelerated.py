@@ -220,7 +220,7 @@ def _in_row_sets(job: _Job, profile: DeviceProfile, tile: Tile | None, *, wanted
     128 bytes: a tile of such lines can be brought in whole lines of the cache, from a k a little before 0.
     """
     problem, lhs = job.problem, job.lhs
-    sets = LINE_BYTES // gcd(lhs.pitch * lhs.elem.size_bytes, LINE_BYTES)
+    sets = sets_of(lhs)
     if not (lhs.odd and lhs.k_contiguous and job.walk.count == 1 and problem.m % sets == 0):
         return job
     odd = (False, job.rhs.odd)
@@ -235,6 +235,11 @@ def _in_row_sets(job: _Job, profile: DeviceProfile, tile: Tile | None, *, wanted
     walk = split.batch_walk()
     rhs = replace(job.rhs, outer=0, inner=0, extents=walk.extents)
     return replace(job, problem=split, walk=walk, cut=cut, lhs=lhs.in_sets(sets), rhs=rhs, early_k=True)
+
+
+def sets_of(lhs: Lines) -> int:
+    """After how many lines one starts at the same place in 128 bytes again."""
+    return LINE_BYTES // gcd(lhs.pitch * lhs.elem.size_bytes, LINE_BYTES)
 
 
 def problem_in_row_sets(problem: Problem, sets: int) -> Problem:
