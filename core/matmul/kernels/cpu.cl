@@ -206,13 +206,22 @@ __kernel void pack_lhs(BUFFER_ARGS, const args_t args, __global acc_t *restrict 
         }                                                                      \
     } while (0)
 
+/* Intel's compiler takes two seconds for OpenCL's own atomic functions, and a quarter of one for clang's. */
+#if ON_CPU && defined(__clang__)
+#define DRAW(number) __atomic_fetch_add(number, 1, __ATOMIC_RELAXED)
+#define SET_BACK(number) __atomic_store_n(number, 0, __ATOMIC_RELAXED)
+#else
+#define DRAW(number) atomic_inc(number)
+#define SET_BACK(number) atomic_xchg(number, 0)
+#endif
+
 /* Runs what follows for every block of this work-item. */
 #if TURNS
-#define FOR_MY_BLOCKS(block) for (block = atomic_inc(turn); block < args.blocks; block = atomic_inc(turn))
+#define FOR_MY_BLOCKS(block) for (block = DRAW(turn); block < args.blocks; block = DRAW(turn))
 /* Every work-item ends with a number too high. Who has drawn the highest is the last to draw. */
 #define READY_FOR_NEXT_LAUNCH(block)                                           \
     if (block == args.blocks + (int)get_num_groups(0) - 1)                     \
-        atomic_xchg(turn, 0);
+        SET_BACK(turn);
 #else
 #define FOR_MY_BLOCKS(block) block = get_group_id(0);
 #define READY_FOR_NEXT_LAUNCH(block)
