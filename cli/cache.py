@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .complete import decision_ids, one_of, tuners
 from .options import Common, common
 from .render import (
     columns,
@@ -48,13 +49,19 @@ DbOption = Annotated[
 ]
 IdsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ID", help="Ids from `tune cache ls`, or beginnings of them.", show_default=False),
+    typer.Argument(
+        metavar="ID",
+        autocompletion=decision_ids,
+        help="Ids from `tune cache ls`, or beginnings of them.",
+        show_default=False,
+    ),
 ]
 TunerOption = Annotated[
     str | None,
     typer.Option(
         "--tuner",
         metavar="NAME",
+        autocompletion=tuners,
         help="Those of this tuner: matmul, or your own as `tune cache ls` names it.",
     ),
 ]
@@ -97,7 +104,12 @@ def ls(common: Common, db: DbOption = None) -> None:
 @common("environment", "config", "json")
 def show(
     common: Common,
-    id: Annotated[str, typer.Argument(metavar="ID", help="An id from `tune cache ls`, or its beginning.")],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", autocompletion=decision_ids, help="An id from `tune cache ls`, or its beginning."
+        ),
+    ],
     db: DbOption = None,
 ) -> None:
     """Show a decision with all its evidence."""
@@ -241,7 +253,13 @@ def import_(
 def log(
     common: Common,
     kind: Annotated[
-        str | None, typer.Option("--kind", metavar="KIND", help="autotune, compilation or sessions.")
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            autocompletion=one_of("autotune", "compilation", "sessions"),
+            help="autotune, compilation or sessions.",
+        ),
     ] = None,
     newest: Annotated[
         int, typer.Option("-n", "--newest", metavar="N", min=1, help="So many of the newest records.")
@@ -253,7 +271,7 @@ def log(
     from rooftune.store.stores import RECORD_KINDS, Records
 
     if kind is not None and kind not in RECORD_KINDS:
-        raise UsageError(f"'{kind}' is no kind of record", hint=f"There are {', '.join(RECORD_KINDS)}.")
+        raise UsageError(f"'{kind}' is no kind of record", hint=f"Kinds are {', '.join(RECORD_KINDS)}.")
     with closing(_open(common.settings(), db)) as database:
         records = Records(database).read(kind, newest)
     if common.json:
@@ -322,7 +340,7 @@ def confirmed(question: str, yes: bool, as_json: bool) -> bool:
     if yes:
         return True
     if as_json or not sys.stdin.isatty():
-        raise UsageError("nobody is there to be asked", hint="Give --yes to remove without asking.")
+        raise UsageError("there is no terminal to ask on", hint="Give --yes to remove without asking.")
     return typer.confirm(question, err=True)
 
 
@@ -340,7 +358,7 @@ def _list_lines(
         names = [("  " + fit(printable(name), wide), str(n), format_bytes(size)) for name, n, size in counts]
         yield from named_rows(("  NAMESPACE", "ENTRIES", "SIZE"), names, right=("ENTRIES", "SIZE"))
     if not stored:
-        yield "no decisions"
+        yield "no decisions" if Path(path).exists() else "no decisions: this file is not there yet"
         return
     yield ""
     headings = ("ID", "KEY", "WINNER", "TIME", "ROOF", "AGE", "FROM")
@@ -398,7 +416,7 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
         "checksum": item.entry.checksum
         + {True: "", None: "", False: " (not today's candidates)"}[item.checksum_ok],
         "origin": item.entry.origin,
-        "at": item.entry.at,
+        "decided": item.entry.at,
     }
     decision = item.decision
     if decision is None:
@@ -466,18 +484,21 @@ def printable_lines(text: str) -> str:
 
 _FIRST = ("command", "key", "winner", "median_s", "limit_s", "kernels")
 _TIMES = ("median_s", "limit_s", "wall_s", "seconds")
+_LABELS = {"median_s": "median", "limit_s": "limit", "wall_s": "took", "seconds": "took"}
 
 
 def _log_lines(record: dict[str, Any]) -> Iterator[str]:
-    from rooftune.store.browse import key_text, printable
+    from rooftune.store.browse import own_key_text, printable
 
     names = [name for name in _FIRST if name in record]
     names += [name for name in record if name not in (*_FIRST, "kind", "at")]
     shown = {name: record[name] for name in names if record[name] not in ([], None)}
     if "key" in shown:
-        shown["key"] = key_text(shown["key"])
+        shown["key"] = own_key_text(shown["key"])
     shown |= {name: _time(shown[name]) for name in _TIMES if name in shown}
-    said = ", ".join(f"{name.removesuffix('_s')} {_said(value)}" for name, value in shown.items())
+    if "kernels" in shown:
+        shown["kernels"] = shown["kernels"].replace(";", " ")
+    said = ", ".join(f"{_LABELS.get(name, name)} {_said(value)}" for name, value in shown.items())
     yield from wrapped(f"{record['at'][:19]}Z {record['kind']}: {printable(said)}", "    ")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .cache import YesOption, confirmed, fit
+from .complete import environments
 from .options import Common, common
 from .render import columns, emit, format_bytes, named_rows, print_lines
 
@@ -59,7 +60,10 @@ def ls(common: Common) -> None:
 @common("config", "json")
 def rm(
     common: Common,
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Environments to remove.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME", autocompletion=environments, help="Environments to remove."),
+    ],
     yes: YesOption = False,
 ) -> None:
     """Remove environments with all that is in them. Asks first, unless --yes is given."""
@@ -74,14 +78,16 @@ def rm(
     if common.json:
         emit("env-rm", {"removed": removed})
     else:
-        print_lines(f"removed {path}" for path in removed)
+        print_lines([f"removed {path}" for path in removed] or ["nothing removed"])
 
 
 @app.command("copy")
 @common("config", "json")
 def copy(
     common: Common,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The environment to copy.")],
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", autocompletion=environments, help="The environment to copy.")
+    ],
     target: Annotated[str, typer.Argument(metavar="TO", help="The new environment's name.")],
 ) -> None:
     """Copy an environment to a new name; an existing one is never replaced."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .complete import ids_of_tuner, own_tuners
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
 from .render import (
     STARTING,
@@ -30,6 +31,7 @@ WhatArgument = Annotated[
     str,
     typer.Argument(
         metavar="WHAT",
+        autocompletion=own_tuners,
         help="A shape, as for `tune shapes`; or a kernel of your own: SPEC.toml, or its name in "
         "`tune cache ls`.",
     ),
@@ -38,6 +40,7 @@ WhichArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="SIZE",
+        autocompletion=ids_of_tuner,
         help="Of a kernel tuned for several: the problem size. Or the decision's id.",
         show_default=False,
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import tuning
+from .complete import own_kernels
 from .options import Common, common
 from .render import STARTING, format_seconds, status_line
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 SpecArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SPEC.toml", help="The specification; or the name of one tuned before.", show_default=False
+        metavar="SPEC.toml",
+        autocompletion=own_kernels,
+        help="The specification; or the name of one tuned before.",
+        show_default=False,
     ),
 ]
 SizeOption = Annotated[
@@ -47,7 +51,7 @@ def kernel(
 
     The winner is stored like any decision, and the specification with it: `rooftune.kernel(NAME)` runs
     it from Python. Of many configurations only those that promise something are measured; at level full
-    all of them are.
+    all of them are. What a specification says is in docs/howto/kernel-specs.md.
     """
     tuning.check_cold_or_warm(cold, warm)
     settings = common.settings()
@@ -80,6 +84,7 @@ def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
     yield f"  {run.measured} of {len(decision.evidence)} configurations measured"
     if not verbose:
         return
+    yield "  the fastest of the others:"
     others = sorted(decision.ranking[1:], key=lambda evidence: evidence.median_s or 0.0)
     for evidence in others[: SHOWN - 1]:
         dropped = "  (dropped)" if evidence.outcome == "dropped" else ""

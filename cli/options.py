@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .complete import environments, one_of
+
 if TYPE_CHECKING:
     from rooftune.config import Config
     from rooftune.matmul.problem import Elem
@@ -36,11 +38,6 @@ class Common:
         return config.override(level=self.level, environment=self.environment, f32_precision=precision)
 
 
-def _one_of(*words: str) -> Callable[[str], list[str]]:
-    """What a shell offers for an option's value."""
-    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
-
-
 COMMON_OPTIONS: dict[str, Any] = {
     "device": Annotated[
         str | None,
@@ -53,14 +50,19 @@ COMMON_OPTIONS: dict[str, Any] = {
     ],
     "environment": Annotated[
         str | None,
-        typer.Option("--environment", metavar="NAME", help="Named database of decisions and probe results."),
+        typer.Option(
+            "--environment",
+            metavar="NAME",
+            autocompletion=environments,
+            help="Named database of decisions and probe results.",
+        ),
     ],
     "level": Annotated[
         str | None,
         typer.Option(
             "--level",
             metavar="LEVEL",
-            autocompletion=_one_of("minimal", "balanced", "extensive", "full"),
+            autocompletion=one_of("minimal", "balanced", "extensive", "full"),
             help="How hard to look: minimal, balanced, extensive or full (or 0 to 3).",
         ),
     ],
@@ -132,7 +134,7 @@ DtypeOption = Annotated[
         "--dtype",
         metavar="TYPE",
         help="Element type of both operands: f32, f64, f16 or bf16.",
-        autocompletion=_one_of("f32", "f64", "f16", "bf16"),
+        autocompletion=one_of("f32", "f64", "f16", "bf16"),
     ),
 ]
 BatchOption = Annotated[
@@ -145,7 +147,7 @@ PrecisionOption = Annotated[
         "--precision",
         metavar="HOW",
         help="For f32: full, or tf32 for reduced-precision units.",
-        autocompletion=_one_of("full", "tf32"),
+        autocompletion=one_of("full", "tf32"),
     ),
 ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .complete import several_of
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
 from .render import STARTING, emit, print_lines, status_line, wrapped
 
@@ -19,11 +20,19 @@ ShapeArgument = Annotated[
     str,
     typer.Argument(metavar="SHAPE", help="N for a square or MxNxK, then t and/or T for transposed views."),
 ]
+
+
+def _assumed(incomplete: str) -> list[str]:
+    kinds = ("cpu", "gpu")
+    return several_of(*("cmma", "mma", "tma") if "," in incomplete else kinds)(incomplete)
+
+
 AssumeOption = Annotated[
     str | None,
     typer.Option(
         "--assume",
         metavar="DEVICE",
+        autocompletion=_assumed,
         help="Plan for a device that need not be here: cpu or gpu, then any of ,cmma ,mma ,tma.",
     ),
 ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .complete import one_of
 from .options import Common, common
 from .render import (
     STARTING,
@@ -26,16 +27,33 @@ if TYPE_CHECKING:
     from rooftune.probes.result import ProbeResult
 
 WhatArgument = Annotated[
-    str, typer.Argument(metavar="WHAT", help="launch-overhead, compute, bandwidth, or all of them.")
+    str,
+    typer.Argument(
+        metavar="WHAT",
+        autocompletion=one_of("launch-overhead", "compute", "bandwidth", "all"),
+        help="launch-overhead, compute or bandwidth; or all.",
+    ),
 ]
 FreshOption = Annotated[
     bool, typer.Option("--fresh", help="Measure again what is stored, and say by how much it moved.")
 ]
 DtypeOption = Annotated[
-    str | None, typer.Option("--dtype", metavar="TYPE", help="compute: only this element type.")
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="TYPE",
+        autocompletion=one_of("f32", "f64", "f16", "bf16", "tf32", "i8"),
+        help="compute: only this element type: f32, f64, f16, bf16, or tf32 or i8 where units have it.",
+    ),
 ]
 AccessOption = Annotated[
-    str | None, typer.Option("--access", metavar="HOW", help="bandwidth: only read, write or copy.")
+    str | None,
+    typer.Option(
+        "--access",
+        metavar="HOW",
+        autocompletion=one_of("read", "write", "copy"),
+        help="bandwidth: only read, write or copy.",
+    ),
 ]
 WorkingSetOption = Annotated[
     str | None,

@@ -210,14 +210,21 @@ def format_rate(per_second: float | None, unit: str) -> str:
 
 
 def format_bound(bound: Bound) -> str:
-    """What a bound says: `12.0 MiB at 31.9 GB/s take 394.361µs`."""
+    """What a bound says: `12.0 MiB at 31.9 GB/s take 394.361µs`, `2.1 GFLOP at 178.3 GFLOP/s take 12.0ms`."""
     if bound.resource == "memory":
         amount, unit = format_bytes(bound.amount), "B/s"
     elif bound.resource == "compute":
-        amount, unit = f"{bound.amount:.4g} operations", "FLOP/s"
+        amount, unit = _count(bound.amount, "FLOP"), "FLOP/s"
     else:
         amount, unit = f"{bound.amount:.4g}", "/s"
     return f"{amount} at {format_rate(bound.peak_per_s, unit)} take {format_seconds(bound.least_s)}"
+
+
+def _count(amount: float, unit: str) -> str:
+    """An amount in four digits with a decimal prefix: 2.146 GFLOP."""
+    scales = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+    prefix, scale = next((each for each in scales if amount >= each[1]), ("", 1.0))
+    return f"{amount / scale:.4g} {prefix}{unit}"
 
 
 class StatusLine:
@@ -344,11 +351,11 @@ def _time_left(spent_s: float, done: int, total: int) -> str:
 
 
 def spent(timings: Timings) -> str:
-    """Where the seconds of a tuning went; waiting only where there was any."""
+    """Where the seconds of a tuning went; not what took none, and waiting only where it was felt."""
     return ", ".join(
         f"{name[:-2]} {format_seconds(seconds)}"
         for name, seconds in vars(timings).items()
-        if name != "wait_s" or seconds >= WORTH_SAYING_S
+        if seconds > 0 and (name != "wait_s" or seconds >= WORTH_SAYING_S)
     )
 
 

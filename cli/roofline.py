@@ -13,6 +13,8 @@ import typer
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
 from .render import STARTING, emit, print_folded, say, status_line, warn
 
+UNFINISHED = 4
+
 PngOption = Annotated[
     Path | None,
     typer.Option(
@@ -36,13 +38,14 @@ def roofline(
     dtype: DtypeOption = "f32",
     batch: BatchOption = 1,
     precision: PrecisionOption = None,
-) -> None:
+) -> int:
     """Draw the device's roofline, with this environment's decisions on it.
 
     Without shapes: every decision made on this device. Lines carry letters and decisions numbers, which are
-    listed below the drawing. A share is of the peaks as known now; where that of the peaks when it was
-    decided, which other commands show, is another, it is given too. The first drawing measures the peaks
-    and sweeps the bandwidth over all working sets, which takes up to a minute; later ones use what is stored.
+    listed below the drawing. A decision's share is of the peaks known now; the share when it was decided,
+    which other commands show, stands beside it where it differs. The first drawing measures the peaks and
+    sweeps the bandwidth over all working sets, which takes up to a minute; later ones use what is stored.
+    Exits with 4 if nothing is stored for one of the shapes.
     """
     from rooftune.matmul.problem import Shape
 
@@ -81,9 +84,10 @@ def roofline(
     if html is not None:
         write_html(found, html)
     written = [str(path) for path in files]
+    unfinished = UNFINISHED if missing else 0
     if common.json:
         emit("roofline", {**found.to_json(), "missing": missing, "files": written})
-        return
+        return unfinished
     from rooftune.probes.plot_terminal import draw
 
     size = shutil.get_terminal_size((100, 30))
@@ -93,3 +97,4 @@ def roofline(
     print_folded(drawing.splitlines(), indent=" " * 5)
     for path in written:
         say(f"written: {path}")
+    return unfinished

@@ -160,8 +160,18 @@ def _bad_usage(args: list[str], error: Any) -> int:
             return USAGE
         message = "a command is missing"
     message = message[:1].lower() + message[1:].rstrip(".").replace(": Input should", ": it should")
-    message += _given(args, error, message)
+    message = _meant(error, message) + _given(args, error, message)
     return _fail(args, USAGE, "usage", message, f"See '{path} --help'.")
+
+
+def _meant(error: Any, message: str) -> str:
+    """The one option that a mistyped one is nearest to, in place of the parser's list."""
+    from difflib import get_close_matches
+
+    if type(error).__name__ != "NoSuchOption":
+        return message
+    near = get_close_matches(error.option_name, error.possibilities or (), n=1)
+    return f"no such option: {error.option_name}" + (f". Did you mean '{near[0]}'?" if near else "")
 
 
 def _given(args: list[str], error: Any, message: str) -> str:

@@ -6,12 +6,18 @@ from typing import Annotated
 
 import typer
 
+from .complete import schemas
 from .options import Common, common
 from .render import emit, print_lines, to_json
 
 NameArgument = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="The schema to print; without one, their names.", show_default=False),
+    typer.Argument(
+        metavar="NAME",
+        autocompletion=schemas,
+        help="The schema to print; without one, their names.",
+        show_default=False,
+    ),
 ]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rooftune.verified import Verified, VerifyReport
 
 FOUND_SOMETHING = 4
-EXAMPLES = "each line is a key; its shape is an example of the key's shapes, perhaps none that was tuned"
+EXAMPLES = "each line is a key, shown by one of its shapes: not always the one that was tuned"
 DRIFTED_PERCENT = 3.0
 """A time that drifted by less is neither slower nor faster."""
 

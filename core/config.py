@@ -325,11 +325,11 @@ def _read(path: Path, explicit: bool = False) -> _Document | None:
             f"{path}: cannot be read ({error.strerror or error})", hint="Name a readable TOML file."
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text", hint="A configuration is a TOML file.") from error
+        raise ConfigError(f"{path}: not UTF-8 text", hint="A configuration is a TOML file.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))
         raise ConfigError(
-            f"{path}:{line.group(1) if line else 1}: is not valid TOML: {error}",
+            f"{path}:{line.group(1) if line else 1}: not valid TOML: {error}",
             hint="See cubecl.toml.example for every table and key.",
         ) from error
     if path.name.lower() != "burn.toml":

@@ -137,9 +137,13 @@ class Explanation:
         if not decision.measured:
             return f"{decision.name} is the only {self.called}; nothing was measured"
         if decision.short_circuit and decision.tie_break is not None:
-            return f"one was inside the limit, so measuring stopped; {_pairs_told(decision.tie_break)}"
+            pairs = _pairs_told(decision.tie_break)
+            return f"samples of one were inside the limit, so measuring stopped; {pairs}"
         if decision.short_circuit:
-            return f"{decision.name} was inside the limit, so measuring stopped: good enough, not proven best"
+            return (
+                f"samples of {decision.name} were inside the limit, so measuring stopped: "
+                "good enough, not proven best"
+            )
         if not rivals:
             return f"{decision.name} was the only candidate that could be measured in the rounds reached"
         if decision.tie_break is not None:
@@ -198,9 +202,18 @@ class Explanation:
 
 def _pairs_told(tie: TieBreak) -> str:
     return (
-        f"{tie.winner} and {tie.loser} were too close to tell by their medians; {tie.pairs} pairs of samples "
-        f"decided, by {tie.difference_s * 1e6:.1f} µs, confidence {tie.confidence:.0%}"
+        f"{tie.winner} and {tie.loser} were too close to tell apart at first; {tie.pairs} pairs of samples "
+        f"decided, by {_time(tie.difference_s)}, confidence {tie.confidence:.0%}"
     )
+
+
+def _time(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    scale, unit = next((each for each in _UNITS if abs(seconds) >= each[0]), (1e-9, "ns"))
+    return f"{seconds / scale:.3g}{unit}"
+
+
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def _told(event: Event) -> Iterator[str]:
@@ -275,7 +288,7 @@ def explain_own(
     if item is None:
         options = ["--size", which] if which is not None and _size(which) else []
         command = shlex.join(["tune", "kernel", what, *options, *place_options(session)])
-        again = command if tuner.startswith(KERNEL) else f"use the tuner {name}"
+        again = command if tuner.startswith(KERNEL) else f"run the program whose tuner '{name}' is"
         if spec is not None and len(spec.configurations()) == 1:
             raise WorkError(
                 f"{name} has one configuration: it is used untold, and no decision is stored",
@@ -309,19 +322,23 @@ def _chosen(
         if len(newest) > 1:
             raise UsageError(
                 f"there are {len(newest)} decisions of this tuner: {_listed(newest.values())}",
-                hint="Say which: give its problem size, or its id.",
+                hint="Say which: give its id, or the problem size of a kernel from a file.",
             )
         return next(iter(newest.values()), None)
     if size is not None and key_text(key_of(size, level)) in newest:
         return newest[key_text(key_of(size, level))]
     of_id = [item for item in stored if item.id.startswith(which.lower())]
-    if size is None and len(of_id) != 1:
+    own_key = not any(_of_size(item) for item in stored)  # no size can name one of these
+    if (size is None or (own_key and stored)) and len(of_id) != 1:
         raise UsageError(
-            f"'{which}' is neither a problem size nor the id of one decision of this tuner; "
-            f"there are: {_listed(newest.values()) or 'none'}",
-            hint="One to three numbers, 4096 or 1024x1024; or an id from `tune cache ls`.",
+            f"'{which}' names no decision of this tuner; there are: {_listed(newest.values()) or 'none'}",
+            hint="Give an id from `tune cache ls`; or of a kernel from a file its size, 4096 or 1024x1024.",
         )
     return of_id[0] if len(of_id) == 1 else None
+
+
+def _of_size(item: browse.StoredDecision) -> bool:
+    return isinstance(item.key, dict) and "problem_size" in item.key
 
 
 _MOST_LISTED = 8

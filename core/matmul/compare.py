@@ -14,7 +14,7 @@ from .problem import Elem, Shape
 
 @dataclass(frozen=True)
 class KeyPair:
-    """Two shapes that share the anchored m, n and k; `fields` are those in which their keys differ."""
+    """Two shapes that are compared; `fields` are those in which their keys differ."""
 
     a: str
     b: str
@@ -41,9 +41,9 @@ class KeyComparison:
         return [shapes for shapes in groups.values() if len(shapes) > 1]
 
     def pairs(self) -> Iterator[KeyPair]:
-        """Every pair that shares the anchored m, n and k, equal or not."""
+        """Every pair that shares the anchored m, n and k, equal or not; two shapes alone in any case."""
         for (a, key_a), (b, key_b) in combinations(zip(self.shapes, self.keys, strict=True), 2):
-            if _size(key_a) == _size(key_b):
+            if len(self.shapes) == 2 or _size(key_a) == _size(key_b):
                 yield KeyPair(a, b, key_a.differences(key_b))
 
     def to_json(self) -> dict[str, Any]:

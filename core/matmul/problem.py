@@ -184,7 +184,7 @@ SHAPE_HINT = (
     "Give N for a square or MxNxK, then t (lhs) and/or T (rhs) for a transposed view: "
     "1024, 64x4096x1024, 1024T."
 )
-_SHAPE = re.compile(r"([0-9]+)(?:x([0-9]+)x([0-9]+))?(t?)(T?)")
+_SHAPE = re.compile(r"([0-9]+)(?:x([0-9]+)x([0-9]+)|x\1)?(t?)(T?)")
 MOST_DIGITS = 18
 
 

@@ -469,7 +469,7 @@ class Contest:
         plan = make_plan(self.tunables.tunables, self.key)
         planned = {entry.index for entries in plan for entry in entries}
         searched = self.tunables.search is not None
-        untried = "the search did not come to it" if searched else "an earlier round had a winner"
+        untried = "not reached by the search" if searched else "an earlier round had a winner"
         unknown = [
             self.blank(
                 other,

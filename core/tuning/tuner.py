@@ -183,7 +183,7 @@ class LocalTuner:
         context, place = self.context, self._place(call)
         if not context.measure:
             raise WorkError(
-                f"no decision for this key can be used ({note or 'it is new'})",
+                f"no decision for this key can be used: {note}" if note else "this key has no decision yet",
                 hint=f"{context.forbidden_by} forbids measuring: tune it once without that.",
             )
         reuse = reuse_from(self._previous(call), call.tunables, self._broken(call))

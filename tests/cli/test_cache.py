@@ -46,6 +46,7 @@ def store(tmp_path: Path) -> Path:
     store.probes.save("device", 1, "p", {"value": 1.0})
     store.proofs.save("device", "p", {"passed": True})
     store.records.append("autotune", {"key": json.loads(key), "winner": "x", "median_s": 1e-3})
+    store.records.append("compilation", {"kernels": "chain;tile", "seconds": 0.5})
     store.records.append("sessions", {"command": "shapes 64"})
     store.close()
     return path
@@ -230,9 +231,11 @@ def test_another_file(tune: Callable[..., Any], store: Path, tmp_path: Path) -> 
 
 def test_log(tune: Callable[..., Any], store: Path) -> None:
     records = fits("cache-log", tune("cache", "log", "--json").json)["records"]
-    assert [record["kind"] for record in records] == ["autotune", "sessions"]
+    assert [record["kind"] for record in records] == ["autotune", "compilation", "sessions"]
     lines = tune("cache", "log", "--kind", "autotune").out.splitlines()
     assert len(lines) == 1 and "winner x" in lines[0] and "8192x8192x4096 f32 tT" in lines[0]
+    compiled = tune("cache", "log", "--kind", "compilation").out
+    assert compiled.endswith("compilation: kernels chain tile, took 500.00ms\n")
     assert tune("cache", "log", "--kind", "other").code == 2
     assert tune("cache", "log", "-n", "1").out.count("\n") == 1
 

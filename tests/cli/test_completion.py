@@ -6,9 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from rooftune.cli.app import COMMANDS
+from rooftune.store.database import Database
+from rooftune.store.stores import DecisionStore
+from rooftune.tuning.place import Place
 
 
 def offered(words: str) -> list[str]:
@@ -26,10 +31,49 @@ def offered(words: str) -> list[str]:
         ("tune keys --pre", ["--precision"]),
         ("tune keys --dtype b", ["bf16"]),
         ("tune keys --level ", ["minimal", "balanced", "extensive", "full"]),
+        ("tune probe ", ["launch-overhead", "compute", "bandwidth", "all"]),
+        ("tune probe bandwidth --access w", ["write"]),
+        ("tune plan 64 --assume g", ["gpu"]),
+        ("tune plan 64 --assume gpu,tma,", ["gpu,tma,cmma", "gpu,tma,mma"]),
+        ("tune schema cache-v", ["cache-verify"]),
+        ("tune cache log --kind s", ["sessions"]),
     ],
 )
 def test_commands_options_and_values_are_completed(words, expected):
     assert offered(words) == expected
+
+
+def keep(path: Path, *tuners: str) -> None:
+    """A store with an entry for each of these tuners."""
+    with closing(Database(path)) as database:
+        for tuner in tuners:
+            place = Place(tuner, "balanced", "device", "sum", '{"n": 1}')
+            DecisionStore(database).save(place, {}, began_at_row_version=None)
+
+
+def test_what_is_stored_is_offered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"')
+    keep(tmp_path / "default.db", "matmul", "kernel:scale", "heat")
+    keep(tmp_path / "other.db", "heat")
+    for file in ("scale.toml", "spare.toml"):
+        (tmp_path / file).touch()
+
+    assert offered("tune shapes --environment ") == ["default", "other"]
+    assert offered("tune env rm o") == ["other"]
+    assert offered("tune cache rm --tuner ") == ["matmul", "scale", "heat"]
+    assert offered("tune kernel s") == ["scale", "scale.toml", "spare.toml"]
+    assert offered("tune explain ") == ["scale", "heat", "scale.toml", "spare.toml"]
+    assert len(offered("tune cache show ")) == 3
+    assert len(offered("tune cache show --environment other ")) == 1
+    (ours,) = offered("tune explain heat ")
+    assert ours in offered("tune cache show ")
+
+
+def test_a_store_or_configuration_that_can_not_be_read_offers_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cubecl.toml").write_text("[broken")
+    assert offered("tune cache show ") == offered("tune shapes --environment ") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

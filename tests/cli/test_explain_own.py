@@ -41,7 +41,7 @@ def test_by_file_name_size_and_id(tuned, tune):
     [
         (["scale"], 2, "there are 2 decisions of this tuner: 8192 ("),
         (["scale", "70000"], 4, "Tune it first: tune kernel scale --size 70000 --environment own"),
-        (["scale", "zz"], 2, "'zz' is neither a problem size nor the id"),
+        (["scale", "zz"], 2, "'zz' names no decision of this tuner; there are: "),
         (["scale", "300", "--dtype", "f64"], 2, "are for shapes"),
         (["unknown"], 2, "'unknown' is neither a shape nor a tuner with decisions here; those are: scale"),
         (["64", "64"], 2, "one argument too many"),

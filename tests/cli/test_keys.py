@@ -36,6 +36,17 @@ def test_differences_are_listed_for_unequal_pairs_that_share_m_n_k(tune):
     assert found[4]["fields"] == {"matrix_layout_rhs": ["Contiguous", transposed]}
 
 
+def test_two_shapes_are_compared_though_they_share_no_extent(tune):
+    assert tune("keys", "512", "768").out.splitlines()[-1] == (
+        "key(512) == key(768): false  m 512 / 1024, n 512 / 1024, k 512 / 1024"
+    )
+
+
+def test_a_square_as_it_is_printed_is_a_shape(tune):
+    (of_label, of_extent) = tune("keys", "1000x1000T", "1000T", "--json").json["keys"]
+    assert of_label["key"] == of_extent["key"]
+
+
 def test_for_people(tune):
     lines = tune("keys").out.splitlines()
     assert lines[2] == (
@@ -75,6 +86,7 @@ def test_level_and_precision_come_from_the_configuration(tune, tmp_path, monkeyp
         (["12a"], "'12a' is not a shape"),
         (["1x2"], "'1x2' is not a shape"),
         (["-5"], "no such option"),
+        (["--levl", "full"], "no such option: --levl. Did you mean '--level'?"),
         (["3000000000"], "2147483647"),
         (["8", "--dtype", "i8"], "'i8' is not an element type"),
         (["8", "--batch", "0"], "--batch"),
