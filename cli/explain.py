@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .complete import ids_of_tuner, own_tuners
-from .options import BatchOption, Common, DtypeOption, PrecisionOption, common, parse_elem
+from .options import BatchOption, Common, DtypeOption, PrecisionOption, check_of_shapes, common, parse_elem
 from .render import (
     STARTING,
     emit,
@@ -64,7 +64,8 @@ def explain(
 
     parsed = Shape.parse(shape) if Shape.fits(shape) else None
     elem = parse_elem(dtype, precision)
-    _check_fitting(parsed is not None, size, dtype != "f32" or batch != 1 or precision is not None)
+    _check_fitting(parsed is not None, size)
+    check_of_shapes(parsed is not None, dtype, batch, precision)
     settings = common.settings(precision)
     with status_line(STARTING) as status:
         from rooftune.explained import explain as explain_shape
@@ -86,15 +87,13 @@ def explain(
     print_lines(_foot(found))
 
 
-def _check_fitting(is_shape: bool, size: str | None, of_shapes: bool) -> None:
+def _check_fitting(is_shape: bool, size: str | None) -> None:
     from rooftune.errors import UsageError
 
     if is_shape and size is not None:
         raise UsageError(
             f"'{size}' is one argument too many", hint="One shape is explained at a time; so is one kernel."
         )
-    if not is_shape and of_shapes:
-        raise UsageError("--dtype, --batch and --precision are for shapes", hint="Leave them out.")
 
 
 _COLUMNS = ["CANDIDATE", "MEDIAN", "TIMES", "SPREAD", "N", "ROOF", "PROOF", "OUTCOME"]

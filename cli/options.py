@@ -161,3 +161,11 @@ def parse_elem(dtype: str, precision: str | None) -> Elem:
     if precision == "tf32" and elem is not Elem.F32:
         raise UsageError(f"--precision tf32 is for f32, not {elem}", hint="Leave --precision out.")
     return elem
+
+
+def check_of_shapes(of_shapes: bool, dtype: str, batch: int, precision: str | None) -> None:
+    """Raises UsageError where options that describe shapes are given, and no shape is."""
+    from rooftune.errors import UsageError
+
+    if not of_shapes and (dtype != "f32" or batch != 1 or precision is not None):
+        raise UsageError("--dtype, --batch and --precision are for shapes", hint="Leave them out.")

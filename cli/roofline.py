@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
+from .options import (
+    BatchOption,
+    Common,
+    DtypeOption,
+    PrecisionOption,
+    ShapesArgument,
+    check_of_shapes,
+    common,
+    parse_elem,
+)
 from .render import STARTING, emit, print_folded, say, status_line, warn
 
 UNFINISHED = 4
@@ -49,6 +58,7 @@ def roofline(
     """
     from rooftune.matmul.problem import Shape
 
+    check_of_shapes(bool(shapes), dtype, batch, precision)
     elem = parse_elem(dtype, precision)
     parsed = [Shape.parse(text) for text in shapes or ()]
     settings = common.settings(precision)

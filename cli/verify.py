@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from .options import BatchOption, Common, DtypeOption, PrecisionOption, ShapesArgument, common, parse_elem
+from .options import (
+    BatchOption,
+    Common,
+    DtypeOption,
+    PrecisionOption,
+    ShapesArgument,
+    check_of_shapes,
+    common,
+    parse_elem,
+)
 from .render import STARTING, emit, format_seconds, print_folded, say, status_line, warn
 
 if TYPE_CHECKING:
@@ -36,6 +45,7 @@ def verify(
     from rooftune.matmul.problem import Shape
 
     parsed = [Shape.parse(text) for text in shapes or ()]
+    check_of_shapes(bool(shapes), dtype, batch, precision)
     elem = parse_elem(dtype, precision)
     settings = common.settings(precision)
     shown: list[Verified] = []

@@ -130,6 +130,6 @@ def parse_size(text: str) -> int:
     """Bytes of a size such as 65536, 64KiB, 16M, 1.5GiB; letters are powers of 1024. Raises UsageError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or match[3].lower() == "i":
-        raise UsageError(f"'{text}' is no size in bytes", hint="Allowed: 65536, 64KiB, 16M, 1.5GiB.")
+        raise UsageError(f"'{text}' is no size in bytes", hint="Write it as 65536, 64KiB, 16M or 1.5GiB.")
     size = int(Decimal(match[1]) * 1024 ** ("kmgt".find(match[2].lower()) + 1 if match[2] else 0))
     return size

@@ -47,6 +47,15 @@ def test_decisions(tuned, tune):
         fits("decisions", record)
         fits("key", record["key"])
         assert len(record["results"]) == 33
+    assert tune("decisions", "--environment", "outputs", "--level", "balanced").out.splitlines() == lines
+    assert tune("decisions", "--environment", "outputs", "--level", "full").out == ""
+
+
+@pytest.mark.parametrize("command", ["decisions", "roofline", "verify"])
+@pytest.mark.parametrize("options", [("--dtype", "f16"), ("--batch", "2"), ("--precision", "tf32")])
+def test_options_of_shapes_want_shapes(command, options, tune):
+    ran = tune(command, *options)
+    assert ran.code == 2 and "are for shapes" in ran.err
 
 
 def test_explain_and_plan(tuned, tune):
