@@ -195,7 +195,7 @@ def _foot(found: Explanation) -> Iterator[str]:
     yield from _part("Untried", *untried)
     timings = found.decision.timings
     total_s = sum(vars(timings).values())
-    yield from _part("Cost", f"{format_seconds(total_s)}: {spent(timings)}")
+    yield from _part("Cost", ": ".join(filter(None, (format_seconds(total_s), spent(timings)))))
 
 
 def _some(names: list[str]) -> str:

@@ -75,8 +75,8 @@ def test_ls_json(tune: Callable[..., Any], store: Path) -> None:
     assert listed["path"] == str(store)
     assert [entry["winner"] for entry in listed["entries"]] == ["candidate_0"] * 4
     counted = [each["namespace"].split("/")[0] for each in listed["namespaces"]]
-    assert counted == ["autotune", "autotune", "proofs", "records", "records", "throughput"]
-    assert sum(each["entries"] for each in listed["namespaces"]) == 8
+    assert counted == ["autotune", "autotune", "proofs", "records", "records", "records", "throughput"]
+    assert sum(each["entries"] for each in listed["namespaces"]) == 9
 
 
 def test_ls_of_nothing(tune: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
