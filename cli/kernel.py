@@ -14,6 +14,7 @@ from .render import STARTING, format_seconds, status_line
 
 if TYPE_CHECKING:
     from rooftune.kernel_run import SizeRun
+    from rooftune.spec.spec import KernelSpec
 
 SpecArgument = Annotated[
     str,
@@ -67,19 +68,25 @@ def kernel(
         session.foresee_kernel(described, sizes or described.problem_sizes, device=common.device)
         client = session.client(common.device)
         tuning.say_device(common, status, client)
-        done = tuning.shown_as_done(common, status, lambda run: _lines(run, verbose))
+        done = tuning.shown_as_done(common, status, lambda run: _lines(described, run, verbose))
         begin = tuning.named_in(status, len(sizes or described.problem_sizes))
         report = tune_kernel(session, client, described, sizes, repeat=repeat, begin=begin, done=done)
         session.close(f"kernel {spec}")
-    tuning.finish(common, "kernel", report, {run.label: run.cost for run in report.sizes})
+    costs = {_label(described, run): run.cost for run in report.sizes}
+    tuning.finish(common, "kernel", report, costs)
 
 
-def _lines(run: SizeRun, verbose: bool) -> Iterator[str]:
+def _label(described: KernelSpec, run: SizeRun) -> str:
+    """A kernel and a size as `tune explain` takes them: scale 50000."""
+    return f"{described.name} {run.label}"
+
+
+def _lines(described: KernelSpec, run: SizeRun, verbose: bool) -> Iterator[str]:
     decision = run.cost.decision
     if decision is None:
-        yield f"{run.label} failed"
+        yield f"{_label(described, run)} failed"
         return
-    yield from tuning.call_lines(run.label, run.cost)
+    yield from tuning.call_lines(_label(described, run), run.cost)
     yield f"  {tuning.winner_text(run.cost, decision)}"
     yield f"  {run.measured} of {len(decision.evidence)} configurations measured"
     if not verbose:

@@ -16,6 +16,8 @@ def tuned(tune, tmp_path):
     (tmp_path / "scale.toml").write_text(SPEC)
     ran = tune("kernel", "scale.toml", "--size", "5000", "--size", "300", "--repeat", "0", *HERE)
     assert ran.code == 0, ran.err
+    firsts = [line for line in ran.out.splitlines() if " first:" in line]
+    assert [line.partition(" first:")[0] for line in firsts] == ["scale 5000", "scale 300"]
 
 
 HERE = ("--environment", "own")
