@@ -83,7 +83,7 @@ class Session:
         self.decisions = ColdDecisions(self.store.decisions) if cold else self.store.decisions
         self.probes = ColdProbes(self.store.probes) if cold else self.store.probes
         self.level = Level.parse(self.config.autotune.level)
-        self.prover = Prover(self.store.proofs, self.config.proof, workers)
+        self.prover = Prover(self.store.proofs, self.config.proof, workers, warn)
         self.context = self._context(measure, json_stdout, progress)
         self.context.forbidden_by = forbidden_by
         self.probing = probing

@@ -127,7 +127,7 @@ def verify(
     at, `done` with what was found after it.
     """
     # Without a store: what was once proven is proven again.
-    prover = Prover(config=session.config.proof)
+    prover = Prover(config=session.config.proof, warn=session.warn)
     found = []
     try:
         subjects = list(

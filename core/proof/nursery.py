@@ -194,6 +194,8 @@ def _fork(requests: socket.socket, ends: list[int]) -> str:
         answer = str(pid)
     if pid == 0:
         _become_worker(requests, ends, imported=alone)
+    with suppress(OSError):  # here too: it may be signalled by its group as soon as it is known
+        os.setpgid(pid, pid)
     for end in ends:
         os.close(end)
     return answer
@@ -203,7 +205,7 @@ def _become_worker(requests: socket.socket, ends: list[int], imported: bool) -> 
     code = 1
     try:
         requests.close()
-        os.setsid()
+        os.setpgid(0, 0)
         for place, end in enumerate(ends):
             os.dup2(end, place)
             os.close(end)

@@ -21,6 +21,7 @@ from ..tuning.context import Verdict
 from ..tuning.tunable import Tunable, key_text, key_to_json
 from ..waiting import Stopwatch
 from .kernel_trial import REFERENCE, KernelTrials
+from .nursery import INSIDE
 from .pool import Pool, Ticket, Usage, early_pool, pool_for
 from .subject import KernelProof, MatmulProof
 from .suite import SUITE_VERSION, problem_to_json, programs_hash
@@ -45,12 +46,17 @@ class ProofStore(Protocol):
 class Prover:
     """The tuner's prover: a DeviceProver for each client, made when it is first needed.
 
-    `early` are workers for the first of them, started already.
+    `early` are workers for the first of them, started already. `warn` is told when workers can't run.
     """
 
     def __init__(
-        self, store: ProofStore | None = None, config: ProofConfig | None = None, early: Pool | None = None
+        self,
+        store: ProofStore | None = None,
+        config: ProofConfig | None = None,
+        early: Pool | None = None,
+        warn: Callable[[str], object] = lambda _: None,
     ) -> None:
+        self._warn = warn
         self._store = store
         self._config = config or ProofConfig()
         self._provers: dict[int, DeviceProver] = {}
@@ -68,7 +74,7 @@ class Prover:
         with self._lock:
             if id(client) not in self._provers:
                 pool, self._early = self._early, None
-                self._provers[id(client)] = DeviceProver(client, self._store, self._config, pool)
+                self._provers[id(client)] = DeviceProver(client, self._store, self._config, pool, self._warn)
             return self._provers[id(client)]
 
     def prove(
@@ -111,6 +117,7 @@ class DeviceProver:
 
     `mode` of the configuration: `worker` proves in processes of their own, and here where those can't run;
     `inline` proves here; `off` proves nothing. `pool`: workers that were started before the device was known.
+    `warn` is told once when they can't run, since a candidate that crashes then takes this process with it.
     """
 
     def __init__(
@@ -119,12 +126,15 @@ class DeviceProver:
         store: ProofStore | None = None,
         config: ProofConfig | None = None,
         pool: Pool | None = None,
+        warn: Callable[[str], object] = lambda _: None,
     ) -> None:
+        self._warn: Callable[[str], object] | None = warn
         self.client = client
         self.config = config or ProofConfig()
         self._store = store
         self._known: dict[str, Verdict] = {}
         self._waited_s = 0.0
+        self._lock = threading.Lock()
         self._pool: Pool | None = None
         if self.config.mode == "worker":
             self._pool = pool or pool_for(self.config)
@@ -318,12 +328,21 @@ class DeviceProver:
             outcome = pending.ticket.wait() if pending.ticket is not None else None
             if outcome is not None and outcome.status != "unavailable":
                 return pending.keep(outcome, "worker")
-            return pending.keep(pending.inline(), "inline")  # `fallback` says why
+            self._say_why_here()
+            return pending.keep(pending.inline(), "inline")
         except BaseException:  # an interruption: nobody waits for the workers any more
             self.cancel([pending])
             raise
         finally:
             self._waited_s += watch.worked_s  # without the time in which others held the device
+
+    def _say_why_here(self) -> None:
+        if not self.fallback or os.environ.get(INSIDE):
+            return
+        with self._lock:
+            warn, self._warn = self._warn, None
+        if warn is not None:
+            warn(f"candidates are proven in this process, not in workers: {self.fallback}")
 
     def cancel(self, pending: list[Pending]) -> None:
         if self._pool is not None:

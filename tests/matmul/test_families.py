@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -228,6 +229,43 @@ def test_blocks_taken_in_turns_are_there_again_for_the_next_launch(client, block
         prepared.bind(*buffers, out).enqueue()
         found = np.frombuffer(client.download(out, 4 * blocks * 8 * 4), np.float32)
         np.testing.assert_allclose(found, (lhs @ rhs).ravel(), rtol=1e-5)
+
+
+def test_blocks_are_taken_in_turns_on_several_queues_and_threads_at_once(client):
+    """Nothing is waited for; a queue whose commands may overtake one another shares nothing either."""
+    out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    t = cpu_tile(client, True, "in_place", turns=True)
+    wrong = []
+
+    def several(seed):
+        rng = np.random.default_rng(seed)
+        queues = [cl.CommandQueue(client.context, client.device, properties=p) for p in (0, out_of_order)]
+        under_way = []
+        for _ in range(8):
+            m, n, k = (int(x) for x in rng.integers(1, 130, 3))
+            lhs, rhs = rng.random((m, k), np.float32), rng.random((k, n), np.float32)
+            blocks = cpu.CpuBlock(t.panel, 4 * int(rng.integers(1, 9)), int(rng.integers(1, 49)))
+            plan = cpu.plan(Problem.of(m, n, k), client.profile, packed=True, tiles=t, blocks=blocks)
+            operands = [client.upload(x) for x in (lhs, rhs)]
+            for queue in queues:
+                prepared = prepare(client, plan, chained=queue is queues[1])
+                for _ in range(6):
+                    out = client.upload(np.full((m, n), np.nan, np.float32))
+                    prepared.bind(*operands, out).enqueue(queue)
+                    under_way.append((out, lhs @ rhs, operands, prepared))
+        for queue in queues:
+            queue.finish()
+        for out, expected, *_ in under_way:
+            found = np.frombuffer(client.download(out, expected.nbytes), np.float32).reshape(expected.shape)
+            if not np.allclose(found, expected, rtol=1e-4):
+                wrong.append((seed, expected.shape))
+
+    threads = [threading.Thread(target=several, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 @QUIET

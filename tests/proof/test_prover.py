@@ -40,8 +40,8 @@ def store():
 def make(client, store, strays):
     made = []
 
-    def prover(mode="worker", timeout_s=10.0, workers=1, store=store):
-        made.append(DeviceProver(client, store, ProofConfig(mode, timeout_s, workers)))
+    def prover(mode="worker", timeout_s=10.0, workers=1, store=store, **options):
+        made.append(DeviceProver(client, store, ProofConfig(mode, timeout_s, workers), **options))
         return made[-1]
 
     yield prover
@@ -121,10 +121,12 @@ def test_inline_proves_in_this_process(client, make):
 
 def test_where_workers_cannot_run_proofs_are_run_here_and_say_so(client, make, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    prover = make()
+    said = []
+    prover = make(warn=said.append)
     told = prover.prove(tunables(client, "good", "writes_nan"), None, inputs())
     assert [(v.passed, v.where) for v in told.values()] == [(True, "inline"), (False, "inline")]
     assert "cannot be started" in prover.fallback
+    assert said == [f"candidates are proven in this process, not in workers: {prover.fallback}"]
 
 
 def test_what_nobody_asks_for_is_given_up(client, make, strays):
