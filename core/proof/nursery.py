@@ -33,7 +33,16 @@ def _run(main: str) -> list[str]:
     """A Python that runs this function of ours, with the modules that this process would find."""
     boot = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__.rpartition('.')[0]} import {main}"
     module = main.partition(" ")[0]
-    return [sys.executable, "-c", f"{boot}; {module}.main()", *(os.path.abspath(p) for p in sys.path)]
+    return [sys.executable, "-c", f"{boot}; {module}.main()", *module_paths()]
+
+
+def module_paths() -> list[str]:
+    """Where this process finds modules, wherever a worker is."""
+    found = []
+    for path in sys.path:
+        with suppress(OSError, TypeError):  # the current folder is gone; or what is no path
+            found.append(os.path.abspath(os.fsdecode(path)))
+    return found
 
 
 # --- in the process that has work ------------------------------------------------------------------

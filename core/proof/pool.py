@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from ..config import ProofConfig
 from ..waiting import DEVICE, waiting
-from .nursery import INSIDE, LOADED, Forked, Lost, Nursery
+from .nursery import INSIDE, LOADED, Forked, Lost, Nursery, module_paths
 from .outcome import Outcome
 
 START_TIMEOUT_S = 60.0
@@ -387,7 +387,7 @@ class Pool:
                 worker.ticket = ticket
                 worker.phase, worker.case = "build", ""
                 worker.deadline_s = time.monotonic() + self.timeout_s
-                self._send(worker, {"job": ticket.job})
+                self._send(worker, {"job": ticket.job, "path": module_paths()})
 
     def _next_deadline_s(self) -> float | None:
         if self._pausers:
@@ -475,6 +475,10 @@ class Pool:
             worker.phase, worker.case = message["phase"], message["case"]
             if worker.ticket is not None:
                 worker.ticket.hold_up(worker.phase == "wait")
+        elif "stale" in message and worker.ticket is not None:
+            ticket, worker.ticket = worker.ticket, None
+            self._again(ticket)
+            self._remove(worker)
         elif "done" in message:
             worker.served += 1
             self.usage.launches += message["launches"]

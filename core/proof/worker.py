@@ -7,8 +7,9 @@ parent.
 
     in    {"expect": {"device": text}}      not always: the device as it was asked for, to be opened already
           {"hello": {"device_id", "location", "memory_bytes"}}            once
-          {"job": {…}}                                                 one at a time
+          {"job": {…}, "path": where modules are found}                one at a time
     out   {"ready": true} | {"unavailable": reason}
+          {"stale": true}                              a module that it imported has changed: ask another one
           {"phase": "build" | "wait" | "run" | "check", "case": name}  as it goes
           {"done": outcome, "launches": n, "compiles": n}
 """
@@ -53,22 +54,31 @@ def main() -> None:
 
     report({"ready": True})
     kernels: list[KernelTrials] = []
-    kept = KeptOperands()
+    kept, imported = KeptOperands(), _Imported()
     while True:
-        job = _next(inbox, client)["job"]
+        message = _next(inbox, client)
+        job, sys.path[:] = message["job"], message["path"]
+        if imported.changed():
+            report({"stale": True})
+            return
         before = client.counters.snapshot()
-        outcome = serve(client, job, report.phase, kernels, kept)
+        outcome = serve(client, job, report.phase, kernels, kept, imported)
         used = client.counters.since(before)
         report({"done": outcome.to_json(), "launches": used.total, "compiles": used.compiles})
 
 
 def serve(
-    client: Client, job: dict[str, Any], phase: Phase, kernels: list[KernelTrials], kept: KeptOperands
+    client: Client,
+    job: dict[str, Any],
+    phase: Phase,
+    kernels: list[KernelTrials],
+    kept: KeptOperands,
+    imported: _Imported,
 ) -> Outcome:
     """Prove what the job names: a matmul candidate, a kernel's configuration, a user's trial on a key.
 
     `kernels` keeps what the next configuration of the same kernel needs as well, `kept` operands for the
-    next candidate.
+    next candidate, `imported` is told of the modules that the job brought with it.
     """
     from .suite import problem_from_json
     from .trial import Outcome, judged, prove
@@ -78,10 +88,13 @@ def serve(
 
         kernels[:] = kernels or [KernelTrials(client)]
         return kernels[0](job, phase=phase, hold=client.shared)
+    importlib.invalidate_caches()
     try:
         subject = resolve(job.get("trial") or job["table"])
     except (ImportError, AttributeError) as error:
         return Outcome("unavailable", f"a worker cannot import it: {error}")
+    finally:
+        imported.note()
     if "trial" in job:
         return judged(partial(own_trial, client, subject, job["name"], job["key"], phase), "", 1)
     candidate = next(c for c in subject if c.name == job["name"])
@@ -115,6 +128,33 @@ def resolve(reference: str) -> Any:
     """What "module:attribute" refers to."""
     module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+class _Imported:
+    """The files of modules that jobs had imported: a changed one, edited and loaded anew by who has work,
+    would be proven as it was before."""
+
+    def __init__(self) -> None:
+        self._before = set(sys.modules)
+        self._files: dict[str, tuple[int, int] | None] = {}
+
+    def note(self) -> None:
+        for name in set(sys.modules) - self._before:
+            self._before.add(name)
+            path = getattr(sys.modules[name], "__file__", None)
+            if path:
+                self._files[path] = _stamp(path)
+
+    def changed(self) -> bool:
+        return any(_stamp(path) != stamp for path, stamp in self._files.items())
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def load() -> None:

@@ -325,3 +325,26 @@ def test_a_frozen_program_is_not_started_again_as_a_worker(client, monkeypatch, 
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     pool = Pool(_hello(client), workers=1, timeout_s=5)
     assert pool.submit(job("right")).wait().status == "unavailable"
+
+
+def test_a_module_that_was_found_or_edited_later_is_proven_as_it_is_now(pool, tmp_path, monkeypatch):
+    assert pool.submit(job("right")).wait().status == "right"
+    module = tmp_path / "edited_later.py"
+    module.write_text("def trial(client, name, key): raise AssertionError('not yet')")
+    work = {"trial": "edited_later:trial", "name": "trial", "key": ""}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "not yet" in pool.submit(work).wait().reason
+    module.write_text("from tests.adversaries.trials import right as trial")
+    assert pool.submit(work).wait().status == "right"
+    assert pool.submit(work).wait().status == "right"
+    module.write_text("def trial(client, name, key): raise AssertionError('no more')")
+    assert "no more" in pool.submit(work).wait().reason
+
+
+def test_places_of_modules_that_are_none_are_left_out(pool, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(sys, "path", ["", None, b"/bytes", tmp_path, *sys.path])
+    assert pool.submit(job("right")).wait().status == "right"
