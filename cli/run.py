@@ -233,5 +233,12 @@ def command_name(args: list[str]) -> str:
 
 def _let_go_of_stdout() -> None:
     """Point stdout at nothing, so that the interpreter's own flush at exit cannot fail as well."""
-    if sys.__stdout__ is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+    if sys.__stdout__ is None:
+        return
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # no more files may be opened
+        sys.stdout = sys.__stdout__ = None  # type: ignore[assignment,misc]
+        return
+    os.dup2(null, sys.__stdout__.fileno())
+    os.close(null)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -14,8 +15,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+from weakref import WeakSet
 
 from .config import Config, DecisionsConfig, load_config
+from .device import forked
 from .device.client import Client
 from .device.opencl import cl
 from .errors import DeviceFaultError, UsageError
@@ -93,11 +96,13 @@ class Session:
         self._clients: dict[object, Client] = {}
         self._candidates: dict[int, MatmulCandidates] = {}
         self._lock = threading.RLock()
+        _sessions.add(self)
 
     # --- devices -------------------------------------------------------------------------------
 
     def client(self, device: str | int | None = None) -> Client:
         """The client of a device (default: the preferred one), opened once. Raises DeviceError."""
+        forked.check()
         with self._lock:
             if device not in self._clients:
                 self._clients[device] = _with_working_units(Client(device))
@@ -105,6 +110,7 @@ class Session:
 
     def client_for(self, queue: cl.CommandQueue | None = None, context: cl.Context | None = None) -> Client:
         """The client that computes in the caller's own context; the default client without one."""
+        forked.check()
         if queue is not None:
             context = queue.context
         if context is None:
@@ -316,6 +322,18 @@ def _append_record(path: Path, record: dict[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
 
+
+_sessions: WeakSet[Session] = WeakSet()
+
+
+def _forked() -> None:
+    """What is known to run must not be enqueued in a forked process either: the long way says why."""
+    for session in list(_sessions):
+        session._forget_launches()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 current: Session | None = None
 """The process's session, once there is one."""

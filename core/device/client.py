@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import BuildError, MeasurementError, UsageError
 from ..matmul.launch import Rewrite
-from . import discovery, faults
+from . import discovery, faults, forked
 from .arguments import KernelArguments
 from .binaries import BinaryCache, binary_key
 from .counters import Counters
@@ -77,6 +77,7 @@ class Client:
         queue: cl.CommandQueue | None = None,
         binaries: BinaryCache | None = None,
     ) -> None:
+        forked.opened()
         if queue is not None:
             context = queue.context
             device = queue.device
@@ -229,6 +230,7 @@ class Client:
         `label` counts the launch under that name. Raises OutOfMemoryError, DeviceFaultError, or
         pyopencl's own error when the driver refuses the launch.
         """
+        forked.check()
         thread = self._thread
         with faults.enqueuing(thread.candidate):
             event = cl.enqueue_nd_range_kernel(
@@ -448,6 +450,7 @@ class Client:
 
     def sync(self) -> None:
         """Wait for all work of both queues. Raises DeviceFaultError when a kernel faulted."""
+        forked.check()
         with faults.waiting(self._thread.candidate):
             for queue in {self.queue, self.current_queue, self.profiling_queue}:
                 queue.finish()

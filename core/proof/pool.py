@@ -350,7 +350,9 @@ class Pool:
             self._selector.unregister(cradle.nursery.reports)
         code = cradle.nursery.end()
         if not cradle.loaded:
-            self._failed_start(f"a worker {_how_it_ended(code)} at its start{_said(cradle.printed)}")
+            killed = code is not None and code < 0
+            reason = f"a worker {_how_it_ended(code)} at its start{_said(cradle.printed)}"
+            self._failed_start(reason, once_more=killed)
             return
         self._lost_nurseries += 1
         if self._lost_nurseries >= MAX_LOST_NURSERIES:
@@ -494,10 +496,12 @@ class Pool:
         self._remove(worker)
         code = worker.process.exit_code
         how = _how_it_ended(code)
-        if not worker.ready:
-            self._failed_start(f"a worker {how} at its start{_said(worker.printed)}")
-        elif worker.ticket is not None and worker.process.orphaned:
-            self._again(worker.ticket)  # it died with the nursery
+        if worker.process.orphaned:  # it died with the nursery
+            if worker.ticket is not None:
+                self._again(worker.ticket)
+        elif not worker.ready:
+            killed = code is not None and code < 0
+            self._failed_start(f"a worker {how} at its start{_said(worker.printed)}", once_more=killed)
         elif worker.ticket is not None and worker.served and not worker.ticket.crashed:
             worker.ticket.crashed = True  # of what an earlier candidate left behind, perhaps
             self._again(worker.ticket)
@@ -530,9 +534,10 @@ class Pool:
             worker.process.stdin.close()
         worker.process.wait(5.0)
 
-    def _failed_start(self, reason: str) -> None:
+    def _failed_start(self, reason: str, *, once_more: bool = False) -> None:
+        """Gives up at the first where none ever was ready; `once_more`: somebody else may have ended it."""
         self._failed_starts += 1
-        if self._failed_starts >= MAX_FAILED_STARTS or not self._any_was_ready:
+        if self._failed_starts >= MAX_FAILED_STARTS or not (self._any_was_ready or once_more):
             self._give_up(reason)
         self._wanted = min(self.size, len(self._waiting))
 

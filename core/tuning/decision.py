@@ -20,6 +20,9 @@ _EVIDENCE: dict[str, Kind] = {
     "repeats": int,
     "kept": bool,
 }
+_TIMINGS: dict[str, Kind] = {
+    f"{what}_s": "number" for what in ("probe", "prove", "compile", "measure", "wait")
+}
 _CHECK: dict[str, Kind] = {"name": str, "passed": bool, "reason": str, "where": str}
 _DECISION: dict[str, Kind] = {
     **dict.fromkeys(("tuner", "checksum", "level", "device_id", "device", "environment", "at", "bad"), str),
@@ -263,7 +266,7 @@ def _parts(data: dict[str, Any]) -> dict[str, Any]:
         "tie_break": TieBreak.from_json(tie) if tie is not None else None,
         "events": tuple(Event.from_json(event) for event in data["events"]),
         "checks": tuple(check_types(Check(**check), **_CHECK) for check in data["checks"]),
-        "timings": check_types(Timings(**data["timings"]), **dict.fromkeys(vars(Timings()), "number")),
+        "timings": check_types(Timings(**data["timings"]), **_TIMINGS),
     }
 
 

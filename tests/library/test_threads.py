@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -98,3 +101,30 @@ def test_eight_threads_agree(found, tmp_path):
 @by_device
 def test_eight_threads_agree_for_a_minute(found, tmp_path):
     run(found, tmp_path, 60.0, [1, 2, 5, 16, 33, 64, 100, 130], lambda session, client: None)
+
+
+FORKED = """
+import os, signal, sys
+import numpy as np
+import rooftune as rt
+
+a = np.ones((40, 40), np.float32)
+rt.matmul(a, a)
+for known in (True, False):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            rt.matmul(a if known else a[:3], a)
+        except rt.WorkError as error:
+            os._exit(7 if "forked" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert (rt.matmul(a, a) == 40).all()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_process_is_told_that_its_parents_device_does_not_work_there():
+    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr

@@ -348,3 +348,18 @@ def test_places_of_modules_that_are_none_are_left_out(pool, tmp_path, monkeypatc
     gone.rmdir()
     monkeypatch.setattr(sys, "path", ["", None, b"/bytes", tmp_path, *sys.path])
     assert pool.submit(job("right")).wait().status == "right"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("which", ["nursery", "worker"])
+def test_what_is_killed_at_its_start_is_started_again(which, client, strays):
+    pool = Pool(_hello(client), workers=1, timeout_s=10)
+    ticket = pool.submit(job("right"))
+    victim = None
+    while victim is None and not ticket.done:
+        ours = {pid: parent_of(pid) == os.getpid() for pid in strays()}
+        victim = next((pid for pid, direct in ours.items() if direct == (which == "nursery")), None)
+    os.kill(victim, signal.SIGKILL)
+    assert ticket.wait().status == "right"
+    assert pool.usable
+    pool.close()
