@@ -238,7 +238,7 @@ def _let_go_of_stdout() -> None:
     try:
         null = os.open(os.devnull, os.O_WRONLY)
     except OSError:  # no more files may be opened
-        sys.stdout = sys.__stdout__ = None  # type: ignore[assignment,misc]
+        sys.stdout = sys.__stdout__ = None  # type: ignore[misc]
         return
     os.dup2(null, sys.__stdout__.fileno())
     os.close(null)
