@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -78,8 +79,18 @@ def _offered(
     with suppress(Exception):
         config = load_config(given.get("common_config"))
         config = config.override(environment=given.get("common_environment"))
-        return [(word, said) for word, said in find(config, given) if word.startswith(incomplete)]
+        fitting = [offer for offer in find(config, given) if offer[0].startswith(incomplete)]
+        return [(word, _unquoted(said)) for word, said in fitting if _PLAIN.fullmatch(word)]
     return []
+
+
+_PLAIN = re.compile(r"[\w./:,=+@%-]+")
+"""Words that every shell takes as they are."""
+
+
+def _unquoted(text: str) -> str:
+    """A description that does not end the quotes that zsh is given it in."""
+    return text.replace("'", "’").replace('"', "”")
 
 
 def _stored(config: Config, given: dict[str, Any]) -> list[StoredDecision]:

@@ -288,7 +288,7 @@ def explain_own(
     if item is None:
         options = ["--size", which] if which is not None and _size(which) else []
         command = shlex.join(["tune", "kernel", what, *options, *place_options(session)])
-        again = command if tuner.startswith(KERNEL) else f"run the program whose tuner '{name}' is"
+        again = command if tuner.startswith(KERNEL) else f"run the program that has the tuner '{name}'"
         if spec is not None and len(spec.configurations()) == 1:
             raise WorkError(
                 f"{name} has one configuration: it is used untold, and no decision is stored",

@@ -54,7 +54,7 @@ def keep(path: Path, *tuners: str) -> None:
 def test_what_is_stored_is_offered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"')
-    keep(tmp_path / "default.db", "matmul", "kernel:scale", "heat")
+    keep(tmp_path / "default.db", "matmul", "kernel:scale", "heat", "it's mine")
     keep(tmp_path / "other.db", "heat")
     for file in ("scale.toml", "spare.toml"):
         (tmp_path / file).touch()
@@ -64,7 +64,7 @@ def test_what_is_stored_is_offered(tmp_path, monkeypatch):
     assert offered("tune cache rm --tuner ") == ["matmul", "scale", "heat"]
     assert offered("tune kernel s") == ["scale", "scale.toml", "spare.toml"]
     assert offered("tune explain ") == ["scale", "heat", "scale.toml", "spare.toml"]
-    assert len(offered("tune cache show ")) == 3
+    assert len(offered("tune cache show ")) == 4
     assert len(offered("tune cache show --environment other ")) == 1
     (ours,) = offered("tune explain heat ")
     assert ours in offered("tune cache show ")
