@@ -162,7 +162,7 @@ def main() -> None:
         return
     cases = chosen_cases(given.only)[_slice(given.cases)]
     if given.shard is not None:
-        _compile(Client(given.device), cases, *map(int, given.shard.split("/")))
+        _compile(client_with(given.device, given.programs), cases, *map(int, given.shard.split("/")))
         return
     results = _kept(given.json, cases) if given.add else []
     started = time.monotonic()
@@ -178,9 +178,9 @@ def main() -> None:
 
 def _here(cases: list[Case], levels: list[str], given: argparse.Namespace) -> Iterator[list[Regret]]:
     """All cases in this process."""
-    compiled_s = _compile_in_processes(given.jobs) if given.jobs else {}
-    kept = Client(given.device) if given.jobs else None
     with no_programs_kept() as folder:
+        compiled_s = _compile_in_processes(given.jobs, folder) if given.jobs else {}
+        kept = client_with(given.device, folder) if given.jobs else None
         for case in cases:
             with nullcontext(kept) if kept else fresh_client(given.device, folder) as client:
                 if not kept:
@@ -232,10 +232,18 @@ def chosen_cases(only: str) -> list[Case]:
 
 @contextmanager
 def no_programs_kept() -> Iterator[Path]:
-    """A folder for compiled programs; PoCL reads once in a process where its own is."""
+    """A folder for compiled programs; PoCL and NVIDIA's driver read once in a process where theirs is."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["POCL_CACHE_DIR"] = f"{folder}/pocl"
+        os.environ["CUDA_CACHE_PATH"] = f"{folder}/nvidia"
         yield Path(folder)
+
+
+def client_with(device: str | None, folder: Path) -> Client:
+    """A client that has its compiled programs in this folder."""
+    for needed in ("pocl", "ours", "nvidia"):
+        (folder / needed).mkdir(parents=True, exist_ok=True)
+    return Client(device, binaries=BinaryCache(folder / "ours"))
 
 
 @contextmanager
@@ -243,9 +251,7 @@ def fresh_client(device: str | None, folder: Path) -> Iterator[Client]:
     """A client that finds no compiled programs."""
     for kept in folder.iterdir():
         shutil.rmtree(kept, ignore_errors=True)
-    for needed in ("pocl", "ours"):
-        (folder / needed).mkdir(parents=True)
-    yield Client(device, binaries=BinaryCache(folder / "ours"))
+    yield client_with(device, folder)
 
 
 def _kept(path: Path, cases: list[Case]) -> list[Regret]:
@@ -270,15 +276,19 @@ def _summaries(levels: list[str], results: list[Regret]) -> dict[str, dict[str, 
     return {level: _summary([r for r in results if r.level == level]) for level in levels}
 
 
-def _compile_in_processes(jobs: int) -> dict[str, dict[int, float]]:
-    """Compiles all programs of all cases into the user's cache, in so many processes.
+def _compile_in_processes(jobs: int, folder: Path) -> dict[str, dict[int, float]]:
+    """Compiles all programs of all cases into the folder, in so many processes.
 
     Returns the seconds that took, by case and candidate, also where an earlier case left the program.
     """
     began = time.perf_counter()
     command = [sys.executable, "-m", "tests.benchmarks.regret", *sys.argv[1:]]
     running = [
-        subprocess.Popen([*command, "--shard", f"{shard}/{jobs}"], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, "--shard", f"{shard}/{jobs}", "--programs", str(folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for shard in range(jobs)
     ]
     taken_s: dict[str, dict[int, float]] = {}
@@ -323,6 +333,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stop-after", type=float, default=float("inf"), help="begin no case after so long")
     parser.add_argument("--merge", help="sum up these JSON files and measure nothing")
     parser.add_argument("--shard", help=argparse.SUPPRESS)
+    parser.add_argument("--programs", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="where to write all results")
     parser.add_argument("--add", action="store_true", help="keep what the JSON file has of other cases")
