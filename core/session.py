@@ -167,7 +167,8 @@ class Session:
 
     def tunables(self, client: Client) -> TunableSet:
         """The same candidates as the tuner's set."""
-        build = partial(self.candidates(client).tunables, self.level, partial(self.bounds, client))
+        bounds = partial(self.bounds, client)
+        build = partial(self.candidates(client).tunables, self.level, bounds, partial(bounds, again=True))
         return self.tuner.init(client, lambda _client: build())
 
     def execute(self, client: Client, inputs: MatmulInputs) -> Any:
@@ -182,14 +183,19 @@ class Session:
         """The error to raise when what `execute` ran was found later to have lost the device."""
         return self.tuner.condemn(client, self.tunables(client), inputs, error)
 
-    def bounds(self, client: Client, inputs: MatmulInputs) -> Bounds | None:
-        """The roofline of a problem on this device, from probed peaks (probed now where not stored)."""
+    def bounds(self, client: Client, inputs: MatmulInputs, *, again: bool = False) -> Bounds | None:
+        """The roofline of a problem on this device, from probed peaks (probed now where not stored).
+
+        `again`: they are probed once more, and the better counts.
+        """
         from .probes.peaks import peaks_for
 
         problem = inputs.problem
         nbytes = moved_bytes(problem)
         elem, precision = problem.elem.value, problem.precision
-        peaks = peaks_for(client, self.probes, elem, precision, nbytes, progress=self.probing)
+        peaks = peaks_for(
+            client, self.probes, elem, precision, nbytes, progress=self.probing, again=again
+        )
         threshold = self.level.threshold
         return Bounds(
             (
@@ -200,15 +206,19 @@ class Session:
             peaks.plain_ops_per_s,
         )
 
-    def bounds_for(self, client: Client, ops: int, nbytes: int, elem: Elem = Elem.F32) -> Bounds:
-        """The least time this work takes on the device; what is 0 bounds nothing."""
+    def bounds_for(
+        self, client: Client, ops: int, nbytes: int, elem: Elem = Elem.F32, *, again: bool = False
+    ) -> Bounds:
+        """The least time this work takes on the device; what is 0 bounds nothing. `again` as in `bounds`."""
         from .probes.peaks import peaks_for
 
         if ops < 0 or nbytes < 0:
             raise UsageError(
                 f"a roofline of {ops} operations and {nbytes} bytes", hint="Give 0 or more of each."
             )
-        peaks = peaks_for(client, self.probes, elem.value, "full", max(nbytes, 1), progress=self.probing)
+        peaks = peaks_for(
+            client, self.probes, elem.value, "full", max(nbytes, 1), progress=self.probing, again=again
+        )
         threshold = self.level.threshold
         bounds = [
             Bound(name, amount, peak, threshold)

@@ -53,6 +53,7 @@ def peaks_for(
     *,
     prober: Prober | None = None,
     progress: Progress | None = None,
+    again: bool = False,
 ) -> Peaks:
     """The peaks for a product of this element type and precision whose operands take so many bytes.
 
@@ -61,7 +62,8 @@ def peaks_for(
     matrix units, else plain f32, in which they are added up. The bandwidth is that of the largest power
     of two of bytes that is not above the problem's. A unit that is probed but that no candidate
     computes with, as f64's, does not count: nothing would come near it.
-    What `store` does not know is measured now and kept there (None: in this process).
+    What `store` does not know is measured now and kept there (None: in this process). `again`: all but
+    the launch is measured now once more, and the better counts.
     """
     prober = prober or prober_for(client, store)
     prober.progress = progress or prober.progress
@@ -69,7 +71,10 @@ def peaks_for(
     problems: list[str] = []
     sources = compute_sources(prober, elem, precision)
     set_bytes = bounding_set(working_set_bytes)
-    prober.expect(_requests(prober, sources, set_bytes))
+    requests = list(_requests(prober, sources, set_bytes))
+    prober.expect(requests)
+    for request in requests[:-1] if again else ():
+        _try(lambda request=request: prober.improve(request), problems)
     computes = [
         (found.value * share, found)
         for dtype, unit, share in sources

@@ -132,12 +132,18 @@ class MatmulCandidates:
         except UnsupportedError:
             return NOTHING_FORESEEN
 
-    def tunables(self, level: Level, bounds: Callable[[MatmulInputs], Bounds | None]) -> TunableSet:
+    def tunables(
+        self,
+        level: Level,
+        bounds: Callable[[MatmulInputs], Bounds | None],
+        bounds_again: Callable[[MatmulInputs], Bounds | None] | None = None,
+    ) -> TunableSet:
         """All candidates as a set for the tuner, in the order of the table."""
+        again = bounds_again or bounds
         tunables = TunableSet(
             key=lambda inputs: MatmulAutotuneKey.build(inputs.problem, level),
             inputs=lambda _key, inputs: self._measuring(inputs),
-        ).with_bounds(lambda _key, inputs: bounds(inputs))
+        ).with_bounds(lambda _key, inputs: bounds(inputs), lambda _key, inputs: again(inputs))
         tunables.with_check(OutputCheck(self.client))
         tunables.with_floor(lambda _key, inputs, tunable: self.floor_s(tunable.name, inputs, bounds(inputs)))
         tunables.with_foresight(lambda _key, inputs, tunable: self.foresight(tunable.name, inputs))

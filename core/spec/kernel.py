@@ -105,7 +105,9 @@ class TunedKernel:
         if self.spec.reference is not None:
             tunables.with_check(self._references.check)
         if self.spec.ops is not None or self.spec.nbytes is not None:
-            tunables.with_bounds(lambda key, inputs: self._bounds(inputs))
+            tunables.with_bounds(
+                lambda key, inputs: self._bounds(inputs), lambda key, inputs: self._bounds(inputs, again=True)
+            )
         return tunables
 
     def _tunable(self, configuration: Configuration, name: str) -> Tunable:
@@ -137,10 +139,10 @@ class TunedKernel:
                 args[position] = own
         return replace(inputs, args=tuple(args), origin=inputs)
 
-    def _bounds(self, inputs: KernelInputs) -> Bounds:
+    def _bounds(self, inputs: KernelInputs, again: bool = False) -> Bounds:
         spec, values = self.spec, self.spec.values_for(inputs.size)
         ops, nbytes = (_amount(e, values) if e is not None else 0 for e in (spec.ops, spec.nbytes))
-        return self._session.bounds_for(self.client, ops, nbytes, Elem.parse(spec.bound_dtype))
+        return self._session.bounds_for(self.client, ops, nbytes, Elem.parse(spec.bound_dtype), again=again)
 
     # --- arguments -----------------------------------------------------------------------------
 

@@ -96,6 +96,7 @@ class TunableSet:
         self.key = key
         self.inputs = inputs or _same_inputs
         self.bounds: Callable[[Any, Any], Bounds | None] | None = None
+        self.bounds_again: Callable[[Any, Any], Bounds | None] | None = None
         self.check: Callable[[Any, Any], object] | None = None
         self.floor: Callable[[Any, Any, Tunable], float | None] | None = None
         self.foresight: Callable[[Any, Any, Tunable], Foresight] | None = None
@@ -114,9 +115,18 @@ class TunableSet:
         self._checksum = self._fingerprint = ""
         return self
 
-    def with_bounds(self, bounds: Callable[[Any, Any], Bounds | None]) -> TunableSet:
-        """`bounds(key, inputs)` tells the least time the hardware allows; None where that is unknown."""
+    def with_bounds(
+        self,
+        bounds: Callable[[Any, Any], Bounds | None],
+        again: Callable[[Any, Any], Bounds | None] | None = None,
+    ) -> TunableSet:
+        """`bounds(key, inputs)` tells the least time the hardware allows; None where that is unknown.
+
+        `again` tells it after measuring the peaks behind it once more: called when a candidate beats the
+        bounds, which then were measured in a busier moment than the candidate.
+        """
         self.bounds = bounds
+        self.bounds_again = again
         return self
 
     def with_check(self, check: Callable[[Any, Any], object]) -> TunableSet:

@@ -348,6 +348,27 @@ def test_each_probe_is_announced_with_the_time_left_for_all_that_are_due(client:
     assert all(seconds > 0 for seconds in left)
 
 
+def test_measuring_once_more_keeps_the_better_and_stores_it(client: Client) -> None:
+    store = MemoryStore()
+    prober = short_prober(client, store)
+    request = prober.compute_request("f32")
+    first = prober.get(request)
+    for value, stands in ((first.value / 2, first.value), (first.value * 2, first.value * 2)):
+        prober.improve(replace(request, measured=lambda value=value: replace(first, value=value)))
+        assert prober.compute("f32").value == stands
+        assert short_prober(client, store).compute("f32").value == stands
+    assert prober.compute("f32").previous == first.value
+
+
+def test_peaks_measured_once_more_are_no_lower(client: Client) -> None:
+    prober = short_prober(client, MemoryStore())
+    before = peaks_for(client, None, "f32", "full", 1 << 16, prober=prober)
+    counted = client.counters.snapshot()
+    after = peaks_for(client, None, "f32", "full", 1 << 16, prober=prober, again=True)
+    assert client.counters.since(counted).total > 0
+    assert after.ops_per_s >= before.ops_per_s and after.bytes_per_s >= before.bytes_per_s
+
+
 def test_a_sweep_on_a_cpu_is_the_same_however_much_memory_is_free() -> None:
     # one machine's runtime reports one memory today and another tomorrow
     seen = [

@@ -196,6 +196,40 @@ def test_a_median_above_the_roofline_is_reported_and_changes_no_peak() -> None:
     assert decision.bounds == bounds(2 * MS)
 
 
+@pytest.mark.parametrize(("second_s", "defects"), [(1 * MS, 0), (1.04 * MS, 0), (1.9 * MS, 1)])
+def test_peaks_that_a_candidate_beats_are_probed_once_more(second_s: float, defects: int) -> None:
+    scene = Scene(short_circuit=False)
+    scene.add("too_good", 1 * MS)
+    scene.add("fine", 1.96 * MS)
+    asked = []
+    scene.tunables.with_bounds(
+        lambda key, inputs: bounds(2 * MS), lambda key, inputs: asked.append(1) or bounds(second_s)
+    )
+    decision = scene.decide()
+    assert len(asked) == 1 and decision.bounds == bounds(second_s)
+    assert len(scene.said) == defects
+
+
+def test_peaks_that_hold_are_not_probed_again() -> None:
+    scene = Scene(short_circuit=False)
+    scene.add("a", 1 * MS)
+    scene.add("b", 2 * MS)
+    asked = []
+    scene.tunables.with_bounds(lambda key, inputs: bounds(0.97 * MS), lambda key, inputs: asked.append(1))
+    assert scene.decide().bounds == bounds(0.97 * MS) and not asked
+
+
+def test_peaks_that_can_not_be_probed_again_stand() -> None:
+    def again(key: object, inputs: object) -> Bounds:
+        raise MeasurementError("unstable")
+
+    scene = Scene(short_circuit=False)
+    scene.add("a", 1 * MS)
+    scene.add("b", 2 * MS)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(2 * MS), again)
+    assert scene.decide().bounds == bounds(2 * MS) and len(scene.said) == 1
+
+
 @pytest.mark.parametrize("error", [MeasurementError("unstable"), OutOfMemoryError("full")])
 def test_peaks_that_can_not_be_probed_leave_a_tuning_without_a_limit(error: Exception) -> None:
     scene = Scene()
