@@ -27,6 +27,7 @@ from .tuning.events import Event
 from .tuning.level import Level
 from .tuning.ties import TieBreak
 from .tuning.tunable import key_text
+from .units import time_text
 
 LOW_SHARE = 0.5
 """A winner below this share of the roofline makes one wonder."""
@@ -203,17 +204,8 @@ class Explanation:
 def _pairs_told(tie: TieBreak) -> str:
     return (
         f"{tie.winner} and {tie.loser} were too close to tell apart at first; {tie.pairs} pairs of samples "
-        f"decided, by {_time(tie.difference_s)}, confidence {tie.confidence:.0%}"
+        f"decided, by {time_text(tie.difference_s)}, confidence {tie.confidence:.0%}"
     )
-
-
-def _time(seconds: float) -> str:
-    """A time in the unit that suits it."""
-    scale, unit = next((each for each in _UNITS if abs(seconds) >= each[0]), (1e-9, "ns"))
-    return f"{seconds / scale:.3g}{unit}"
-
-
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def _told(event: Event) -> Iterator[str]:

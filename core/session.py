@@ -23,6 +23,7 @@ from .device.client import Client
 from .device.opencl import cl
 from .errors import DeviceFaultError, UsageError
 from .foresight import TUNER, matmul_keys, problem_of, surely_new
+from .log import log_sinks
 from .matmul.cost import compute_ops, moved_bytes
 from .matmul.hot import HotPath
 from .matmul.hot_numpy import NumpyHotPath
@@ -301,7 +302,11 @@ class Session:
             measure=measure,
             store=self.decisions,
             prover=self.prover,
-            sinks=[*_sinks(self.config.decisions, json_stdout), self.history.decided],
+            sinks=[
+                *log_sinks(self.config.logger, json_stdout),
+                *_sinks(self.config.decisions, json_stdout),
+                self.history.decided,
+            ],
             warn=self.warn,
             progress=progress,
         )

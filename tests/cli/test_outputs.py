@@ -58,6 +58,14 @@ def test_options_of_shapes_want_shapes(command, options, tune):
     assert ran.code == 2 and "are for shapes" in ran.err
 
 
+def test_the_log_for_people(tune, tmp_path):
+    (tmp_path / "log.toml").write_text('[autotune.logger]\nstderr = true\nfile = "log.txt"\nlevel = "full"\n')
+    ran = tune("shapes", "24", "--repeat", "0", "--environment", "logged", "--config", "log.toml")
+    logged = (tmp_path / "log.txt").read_text()
+    assert " tuned 32 f32" in logged and "candidates measured\n    " in logged
+    assert logged in ran.err
+
+
 def test_explain_and_plan(tuned, tune):
     for args in (["explain", "40", "--environment", "outputs"], ["plan", "40"]):
         ran = tune(*args, "--json")
