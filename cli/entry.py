@@ -11,6 +11,11 @@ def main() -> None:
     """Runs the command line; exits."""
     try:
         from .app import main as run
+        from .run import leave_for_good
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    run()
+    try:
+        run()
+    except SystemExit as ended:
+        leave_for_good(ended.code if isinstance(ended.code, int) else 1)
+        raise

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import io
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
@@ -38,6 +40,7 @@ def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
     our pipe early (`tune keys | head -1`) has all it wants: that is 0.
     """
     args = sys.argv[1:] if argv is None else list(argv)
+    _Ended.for_want_of_memory = False
     open_missing_streams()
     forgive_stderr()
     tolerate_any_encoding()
@@ -51,6 +54,23 @@ def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
         _let_go_of_stdout()
         code = _fail([], WORK, "system", *_refused(error, "standard output"))
     sys.exit(code)
+
+
+class _Ended:
+    for_want_of_memory = False
+
+
+def leave_for_good(code: int) -> None:
+    """Ends the process here where memory ran out: a driver that it ran out in may wait for ever at its own
+    end, for a lock that it never gave back."""
+    if not _Ended.for_want_of_memory:
+        return
+    with suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)
 
 
 def open_missing_streams() -> None:
@@ -118,6 +138,7 @@ def _run(app: typer.Typer, args: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         result = INTERRUPTED
     except MemoryError as error:
+        _Ended.for_want_of_memory = True
         said = str(error).strip().rstrip(".") or "a request was refused"
         return _fail(args, WORK, "memory", f"this machine has too little memory: {said}", LESS)
     except OSError as error:

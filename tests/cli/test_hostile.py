@@ -89,3 +89,26 @@ def test_a_deleted_current_folder_stops_nothing(command, tmp_path):
 def test_an_endless_specification_is_not_read_to_its_end(tune):
     ran = tune("kernel", "/dev/zero", "--json")
     assert (ran.code, "larger than" in ran.json["error"]["message"]) == (2, True)
+
+
+FULL = """
+import atexit, threading
+from rooftune.cli import keys
+from rooftune.cli.entry import main
+from rooftune.matmul.key import MatmulAutotuneKey
+
+def build(*args):
+    raise MemoryError("Unable to allocate 364. TiB")
+
+MatmulAutotuneKey.build = build
+threading.Thread(target=threading.Event().wait).start()  # as a driver may at its end
+atexit.register(print, "put away")
+main()
+"""
+
+
+def test_where_memory_ran_out_nothing_is_waited_for_at_the_end():
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, "keys", "32"], capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 4 and "too little memory" in ran.stderr and "put away" in ran.stdout
