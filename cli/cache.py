@@ -488,13 +488,14 @@ _LABELS = {"median_s": "median", "limit_s": "limit", "wall_s": "took", "seconds"
 
 
 def _log_lines(record: dict[str, Any]) -> Iterator[str]:
-    from rooftune.store.browse import own_key_text, printable
+    from rooftune.store.browse import named_key, own_key_text, printable
 
     names = [name for name in _FIRST if name in record]
-    names += [name for name in record if name not in (*_FIRST, "kind", "at")]
+    names += [name for name in record if name not in (*_FIRST, "kind", "at", "tuner")]
     shown = {name: record[name] for name in names if record[name] not in ([], None)}
     if "key" in shown:
-        shown["key"] = own_key_text(shown["key"])
+        tuner, key = record.get("tuner"), shown["key"]
+        shown["key"] = named_key(tuner, key) if isinstance(tuner, str) else own_key_text(key)
     shown |= {name: _time(shown[name]) for name in _TIMES if name in shown}
     if "kernels" in shown:
         shown["kernels"] = shown["kernels"].replace(";", " ")

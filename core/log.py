@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from .config import LoggerConfig
-from .store.browse import own_key_text, printable
+from .store.browse import named_key, printable
+from .tuning.decision import Decision
 from .units import time_text
 
 _LINE_START = "\r\x1b[K"
 """Begins the line anew: progress may stand in it."""
-Sink = Callable[[Mapping[str, Any]], object]
+Sink = Callable[[Decision], object]
 
 
 def log_sinks(config: LoggerConfig, json_stdout: bool = False) -> list[Sink]:
@@ -32,14 +33,14 @@ def log_sinks(config: LoggerConfig, json_stdout: bool = False) -> list[Sink]:
     return sinks
 
 
-def entry(record: Mapping[str, Any], *, full: bool) -> Iterator[str]:
-    """The lines for a decision's record: one, and with `full` one more for each candidate that was tried."""
+def entry(tuner: str, record: Mapping[str, Any], *, full: bool) -> Iterator[str]:
+    """The lines for a tuner's decision, by its record: one, with `full` one more for each that was tried."""
     outcomes = [result["outcome"] for result in record["results"]]
     measured = [outcome["Ok"] for outcome in outcomes if "Ok" in outcome]
     errors = [outcome["Err"] for outcome in outcomes if "Err" in outcome]
     winner = next((each for each in measured if each["index"] == record["fastest_index"]), None)
     won = f"{winner['name']}, {_time(winner)}" if winner else "the only candidate, not measured"
-    said = f"tuned {own_key_text(record['key'])} on {record['device']} at level {record['level']}"
+    said = f"tuned {named_key(tuner, record['key'])} on {record['device']} at level {record['level']}"
     yield printable(f"{record['at']} {said}: {won}; {len(measured)} of {len(outcomes)} candidates measured")
     if not full:
         return
@@ -55,13 +56,13 @@ def _time(measured: Mapping[str, Any]) -> str:
     return time_text(median["secs"] + median["nanos"] / 1e9, digits=4)
 
 
-def _print(stream: TextIO, full: bool, record: Mapping[str, Any]) -> None:
+def _print(stream: TextIO, full: bool, decision: Decision) -> None:
     if stream.isatty():
         stream.write(_LINE_START)
-    for line in entry(record, full=full):
+    for line in entry(decision.tuner, decision.record(), full=full):
         print(line, file=stream, flush=True)
 
 
-def _append(path: Path, full: bool, record: Mapping[str, Any]) -> None:
+def _append(path: Path, full: bool, decision: Decision) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in entry(record, full=full))
+        file.writelines(f"{line}\n" for line in entry(decision.tuner, decision.record(), full=full))

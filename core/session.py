@@ -302,11 +302,8 @@ class Session:
             measure=measure,
             store=self.decisions,
             prover=self.prover,
-            sinks=[
-                *log_sinks(self.config.logger, json_stdout),
-                *_sinks(self.config.decisions, json_stdout),
-                self.history.decided,
-            ],
+            sinks=_sinks(self.config.decisions, json_stdout),
+            decided=[*log_sinks(self.config.logger, json_stdout), self.history.decided],
             warn=self.warn,
             progress=progress,
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import __version__
+from ..tuning.decision import Decision
 from .stores import Records
 
 
@@ -18,10 +19,10 @@ class History:
         self._began_s = time.monotonic()
         self._decisions = 0
 
-    def decided(self, record: Mapping[str, Any]) -> None:
-        """A decision was made; takes its record as sinks do."""
+    def decided(self, decision: Decision) -> None:
+        """A decision was made."""
         self._decisions += 1
-        self._records.append("autotune", summary(record))
+        self._records.append("autotune", {"tuner": decision.tuner, **summary(decision.record())})
 
     def ended(self, what: str, device: str, launches: int, compilations: Iterable[tuple[str, float]]) -> None:
         """The session is over: `what` it did, and the (kernel names, seconds) of each compilation."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from .decision import Decision
 from .level import Level
 from .place import Place
 from .samples import BenchSettings
@@ -190,12 +191,12 @@ def _silent(*_: object) -> None:
 class TuningContext:
     """Everything around a tuning that is not the problem itself.
 
-    `sinks` get each new decision's record, `warn` a sentence for the user, `progress` (phase, done,
-    total), with phase "probe", or "prove", "compile" and "measure" (which count candidates that have had
-    their first sample, in a search of the most it may ask for) and "compare" (the best of a search once
-    more); around a tuning also "operands" and "call". None of them is called while samples
-    are taken. `measure=False` refuses to tune: a key without a decision then raises WorkError, which names
-    `forbidden_by` as what to leave out.
+    `sinks` get each new decision's record, `decided` the decision itself, `warn` a sentence for the user,
+    `progress` (phase, done, total), with phase "probe", or "prove", "compile" and "measure" (which count
+    candidates that have had their first sample, in a search of the most it may ask for) and "compare" (the
+    best of a search once more); around a tuning also "operands" and "call". None of them is called while
+    samples are taken. `measure=False` refuses to tune: a key without a decision then raises WorkError, which
+    names `forbidden_by` as what to leave out.
     """
 
     level: Level = Level.BALANCED
@@ -207,6 +208,7 @@ class TuningContext:
     store: DecisionStore = field(default_factory=NoStore)
     prover: Prover = field(default_factory=NoProver)
     sinks: Sequence[Callable[[dict[str, Any]], object]] = ()
+    decided: Sequence[Callable[[Decision], object]] = ()
     warn: Callable[[str], object] = _silent
     progress: Callable[[str, int, int], object] = _silent
 

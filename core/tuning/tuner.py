@@ -202,6 +202,8 @@ class LocalTuner:
     def _publish(self, call: Call, decision: Decision, note: str = "") -> Outcome:
         for sink in self.context.sinks:
             sink(decision.record())
+        for told in self.context.decided:
+            told(decision)
         return _outcome(call, decision, "tuned", note)
 
     def _previous(self, call: Call) -> Iterator[Decision]:

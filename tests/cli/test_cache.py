@@ -46,6 +46,8 @@ def store(tmp_path: Path) -> Path:
     store.probes.save("device", 1, "p", {"value": 1.0})
     store.proofs.save("device", "p", {"passed": True})
     store.records.append("autotune", {"key": json.loads(key), "winner": "x", "median_s": 1e-3})
+    own = {"tuner": "kernel:scale", "key": {"problem_size": [64]}, "winner": "y"}
+    store.records.append("autotune", own)
     store.records.append("compilation", {"kernels": "chain;tile", "seconds": 0.5})
     store.records.append("sessions", {"command": "shapes 64"})
     store.close()
@@ -76,7 +78,7 @@ def test_ls_json(tune: Callable[..., Any], store: Path) -> None:
     assert [entry["winner"] for entry in listed["entries"]] == ["candidate_0"] * 4
     counted = [each["namespace"].split("/")[0] for each in listed["namespaces"]]
     assert counted == ["autotune", "autotune", "proofs", "records", "records", "records", "throughput"]
-    assert sum(each["entries"] for each in listed["namespaces"]) == 9
+    assert sum(each["entries"] for each in listed["namespaces"]) == 10
 
 
 def test_ls_of_nothing(tune: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,9 +233,10 @@ def test_another_file(tune: Callable[..., Any], store: Path, tmp_path: Path) -> 
 
 def test_log(tune: Callable[..., Any], store: Path) -> None:
     records = fits("cache-log", tune("cache", "log", "--json").json)["records"]
-    assert [record["kind"] for record in records] == ["autotune", "compilation", "sessions"]
+    assert [record["kind"] for record in records] == ["autotune", "autotune", "compilation", "sessions"]
     lines = tune("cache", "log", "--kind", "autotune").out.splitlines()
-    assert len(lines) == 1 and "winner x" in lines[0] and "8192x8192x4096 f32 tT" in lines[0]
+    assert len(lines) == 2 and "winner x" in lines[0] and "8192x8192x4096 f32 tT" in lines[0]
+    assert lines[1].endswith("autotune: key scale 64, winner y")
     compiled = tune("cache", "log", "--kind", "compilation").out
     assert compiled.endswith("compilation: kernels chain tile, took 500.00ms\n")
     assert tune("cache", "log", "--kind", "other").code == 2
