@@ -25,6 +25,8 @@ MOST_PASSES = 1 << 24
 LAUNCH_A_PASS_BYTES = 1 << 26
 """From this set on a pass on a GPU lasts long enough for a launch of its own, and outgrows its caches."""
 GPU_MEMORY_SET_BYTES = 1 << 30
+ALIKE = 0.8
+"""Short tries that lie this close may be in the wrong order on a machine that others use too."""
 GPU_CHUNKS = {
     "read": ((256, 1, 4), (256, 4, 16)),
     "write": ((128, 1, 1), (256, 1, 1), (256, 1, 4)),
@@ -220,20 +222,37 @@ class Moved:
 
 
 def probe_hot(client: Client, accesses: tuple[str, ...], set_bytes: int, method: Method) -> Moved:
-    """The fastest of the accesses over one hot working set; all are tried, the fastest is measured."""
+    """The fastest of the accesses over one hot working set; all are tried, the fastest are measured."""
     with client.exclusive():
         ways = [
-            (access, walk)
+            Way(access, walk)
             for access in accesses
             for walk in walks(client.profile, access, set_bytes)
             if not walk.evict_first or _builds(client, walk)
         ]
-        empty_s = _empty_s(client, [walk for _, walk in ways])
-        start, mover, trials = _fastest(client, ways, set_bytes, empty_s)
-        measured = measure(mover.sample, method, start=start, most=MOST_PASSES)
+        empty_s = _empty_s(client, [way.walk for way in ways])
+        tried = _tried(client, ways, set_bytes, empty_s) if len(ways) > 1 else ways
+        found = [_measured(client, way, set_bytes, empty_s, method) for way in finalists(tried)]
+    best = max(found, key=lambda moved: moved.bytes_per_s)
     # a short try may have met a quieter machine than the long measurement: a roof is the best ever seen
-    rate = max([mover.bytes_a_pass / measured.unit_s, *trials.values()])
-    return Moved(rate, measured, mover.access, trials)
+    trials = {access: max(w.bytes_per_s for w in tried if w.access == access) for access in accesses}
+    return replace(best, bytes_per_s=max(best.bytes_per_s, *trials.values()), trials=trials)
+
+
+@dataclass(frozen=True)
+class Way:
+    """An access by a walk, and what a short try of it reached, with so many passes in a sample."""
+
+    access: str
+    walk: Walk
+    bytes_per_s: float = 0.0
+    passes: int = 1
+
+
+def finalists(tried: list[Way]) -> list[Way]:
+    """Those worth measuring: the fastest, and the next if a short try can't tell which is faster."""
+    first, *others = sorted(tried, key=lambda way: -way.bytes_per_s)
+    return [first, *(way for way in others[:1] if way.bytes_per_s >= ALIKE * first.bytes_per_s)]
 
 
 def _builds(client: Client, walk: Walk) -> bool:
@@ -250,32 +269,21 @@ def _empty_s(client: Client, walks: list[Walk]) -> float:
     return 0.0 if all(walk.shared_launch for walk in walks) else empty_window_s(client)
 
 
-def _fastest(
-    client: Client, ways: list[tuple[str, Walk]], set_bytes: int, empty_s: float
-) -> tuple[int, Mover, dict[str, float]]:
-    """Passes that make a sample, the fastest way, and what each access reached. A single way is not tried."""
-    if len(ways) == 1:
-        return 1, Mover(client, ways[0][0], set_bytes, ways[0][1], empty_s), {}
-    best: tuple[float, int, Mover] | None = None
-    trials: dict[str, float] = {}
-    for access, walk in ways:
-        tried = _tried(client, access, walk, set_bytes, empty_s)
-        trials[access] = max(tried[0], trials.get(access, 0.0))
-        if best is None or tried[0] > best[0]:
-            best = tried
-        del tried  # the next one's working set is allocated beside the best one's and no other
-    if best is None:
-        raise MeasurementError("no access to measure was given")
-    return best[1], best[2], trials
+def _tried(client: Client, ways: list[Way], set_bytes: int, empty_s: float) -> list[Way]:
+    """The ways with what short tries of them reached."""
+    found = []
+    for way in ways:
+        mover = Mover(client, way.access, set_bytes, way.walk, empty_s)
+        trial = measure(mover.sample, TRIAL, most=MOST_PASSES)
+        found.append(replace(way, bytes_per_s=mover.bytes_a_pass / trial.unit_s, passes=trial.work))
+        del mover  # one working set at a time
+    return found
 
 
-def _tried(
-    client: Client, access: str, walk: Walk, set_bytes: int, empty_s: float
-) -> tuple[float, int, Mover]:
-    """Bytes a second of a short try, the passes of its samples, and what was tried."""
-    mover = Mover(client, access, set_bytes, walk, empty_s)
-    trial = measure(mover.sample, TRIAL, most=MOST_PASSES)
-    return mover.bytes_a_pass / trial.unit_s, trial.work, mover
+def _measured(client: Client, way: Way, set_bytes: int, empty_s: float, method: Method) -> Moved:
+    mover = Mover(client, way.access, set_bytes, way.walk, empty_s)
+    measured = measure(mover.sample, method, start=way.passes, most=MOST_PASSES)
+    return Moved(mover.bytes_a_pass / measured.unit_s, measured, way.access, {})
 
 
 def probe_cold(client: Client, access: str, set_bytes: int, method: Method) -> Moved:

@@ -30,6 +30,16 @@ def test_passes_share_a_launch_only_over_small_sets_and_where_all_groups_run_at_
         assert not walk.once or not walk.shared_launch
 
 
+@given(st.lists(st.floats(1e6, 1e13), min_size=1, max_size=8))
+def test_the_fastest_try_is_measured_and_the_next_where_it_is_close(rates: list[float]) -> None:
+    walk = bandwidth.walks(DeviceProfile("cpu", kind="cpu", compute_units=2), "read", 1 << 20)[0]
+    tried = [bandwidth.Way("read", walk, rate) for rate in rates]
+    first, *next_one = [way.bytes_per_s for way in bandwidth.finalists(tried)]
+    assert first == max(rates) and len(next_one) <= 1
+    close = sorted(rates)[-2:-1] if len(rates) > 1 and sorted(rates)[-2] >= bandwidth.ALIKE * first else []
+    assert next_one == close
+
+
 @given(st.integers(1, 1 << 40))
 def test_the_set_that_bounds_a_problem_is_not_larger_than_it(nbytes: int) -> None:
     found = bandwidth.bounding_set(nbytes)
