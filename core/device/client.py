@@ -45,6 +45,7 @@ __kernel void asleep(uint microseconds)
 }
 """
 _MOST_ASLEEP_S = 0.05
+_PAGE_BYTES = 4096
 _LONG_LAUNCH_S = 100e-6
 """Launches that take longer than this are enqueued before the one ahead has ended."""
 
@@ -369,6 +370,21 @@ class Client:
         self.check_fits(nbytes)
         with faults.allocating(nbytes):
             return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
+
+    def empty_in_place(self, nbytes: int) -> cl.Buffer:
+        """The same on memory of this process, as a numpy operand lies in on a CPU device; elsewhere `empty`.
+
+        For large arrays numpy asks the system for huge pages, which runtimes do not: the same kernel then
+        moves up to a third more bytes a second. Raises OutOfMemoryError.
+        """
+        if not self.profile.is_cpu or nbytes == 0:
+            return self.empty(nbytes)
+        self.check_fits(nbytes)
+        with faults.allocating(nbytes):
+            memory = np.empty(nbytes + _PAGE_BYTES, np.uint8)
+            start = -memory.ctypes.data % _PAGE_BYTES
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+            return cl.Buffer(self.context, flags, hostbuf=memory[start : start + nbytes])
 
     def upload(self, data: bytes | bytearray | memoryview | np.ndarray) -> cl.Buffer:
         """A buffer holding these bytes (of an array: its elements, row-major). Raises OutOfMemoryError."""

@@ -41,6 +41,9 @@ FINALISTS = 8
 QUICK_SAMPLES = 3
 """Samples of a candidate in a turn of a search."""
 
+PROBED_AGAIN = 3
+"""How often peaks are measured once more at most, for a candidate that beats them."""
+
 COMPILERS = min(4, os.cpu_count() or 1)
 
 _NOT_REACHED = "another was good enough before its turn came"
@@ -451,10 +454,12 @@ class Contest:
     def report_defects(self) -> None:
         """A median below the roofline means that a peak was probed too low, perhaps in a busy moment.
 
-        It is probed once more; what is above the roofline still is said, and no peak is made up for it.
+        It is probed once more, a few times at most; what is above the roofline still is said, and no peak
+        is made up for it.
         """
-        if self.above_roofline():
-            self.probe_again()
+        for _ in range(PROBED_AGAIN):
+            if not self.above_roofline() or not self.probe_again():
+                break
         shares = self.above_roofline()
         self.events += [Event("RooflineExceeded", name, share) for name, share in shares.items()]
         if shares:
@@ -474,12 +479,15 @@ class Contest:
         }
         return {name: share for name, share in reached.items() if share and share > 1 + CLOCK_NOISE}
 
-    def probe_again(self) -> None:
+    def probe_again(self) -> bool:
+        """Whether the peaks could be measured once more."""
         again = self.tunables.bounds_again
         if again is None:
-            return
+            return False
         with self.timed("probe_s"), suppress(MeasurementError, OutOfMemoryError):
             self.bounds = again(self.key, self.inputs) or self.bounds
+            return True
+        return False
 
     def decision(self, index: int, bad: str = "") -> Decision:
         plan = make_plan(self.tunables.tunables, self.key)
