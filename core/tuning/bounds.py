@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
-from .typed import Kind, check_types
+from .typed import MOST, Kind, check_types
 
 CLOCK_NOISE = 0.05
 """A median may lie this far below the roofline before a peak must be called wrong."""
@@ -26,8 +26,8 @@ class Bound:
 
     @property
     def usable(self) -> bool:
-        """Whether it says anything: a peak that is zero, negative, NaN or infinite does not."""
-        return 0 < self.peak_per_s < inf and self.amount >= 0 and isfinite(self.least_s)
+        """Whether it says anything: a peak that is zero, negative, NaN, infinite or like it does not."""
+        return 0 < self.peak_per_s < MOST and self.amount >= 0 and isfinite(self.least_s)
 
     @property
     def least_s(self) -> float:

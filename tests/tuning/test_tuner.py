@@ -194,7 +194,7 @@ def test_where_measuring_is_forbidden_a_new_key_is_an_error_and_a_stored_one_is_
     case.scene.context.measure = False
     case.new_process()
     assert case.decide(1).source == "disk"
-    with pytest.raises(WorkError, match="it is new"):
+    with pytest.raises(WorkError, match="this key has no decision yet"):
         case.decide(2)
     assert case.ran == []
 
