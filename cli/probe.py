@@ -22,6 +22,7 @@ from .render import (
     status_line,
     warn,
 )
+from .tuning import UNFINISHED
 
 if TYPE_CHECKING:
     from rooftune.probes.result import ProbeResult
@@ -70,8 +71,6 @@ ColdOption = Annotated[
 SweepOption = Annotated[
     bool, typer.Option("--sweep", help="bandwidth: every working set, from kilobytes to the largest.")
 ]
-
-UNFINISHED = 4
 
 
 @common("device", "environment", "config", "json")

@@ -21,8 +21,7 @@ from .options import (
     parse_elem,
 )
 from .render import STARTING, emit, print_folded, say, status_line, warn
-
-UNFINISHED = 4
+from .tuning import UNFINISHED
 
 PngOption = Annotated[
     Path | None,

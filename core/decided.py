@@ -11,7 +11,7 @@ from .device.client import Client
 from .matmul.key import MatmulAutotuneKey
 from .matmul.problem import Elem, Problem, Shape
 from .session import TUNER, Session
-from .tuning.decision import Decision
+from .tuning.decision import Decision, read_decision
 from .tuning.level import Level
 from .tuning.place import Place
 from .tuning.tunable import key_text
@@ -71,16 +71,6 @@ def place_options(session: Session) -> list[str]:
         *(["--level", str(level)] if level is not Level.BALANCED else []),
         *(["--environment", environment] if environment != EnvironmentConfig().name else []),
     ]
-
-
-def read_decision(data: dict[str, Any] | None) -> Decision | None:
-    """A stored decision, or None for what is not one."""
-    if data is None:
-        return None
-    try:
-        return Decision.from_json(data)
-    except ValueError:
-        return None
 
 
 def roofline_decisions(

@@ -11,14 +11,14 @@ from typing import Any
 from .decided import place_options, stored_decisions, tuning_command
 from .device.client import Client
 from .errors import UsageError, WorkError
-from .kernel_run import parse_size, size_text
+from .kernel_run import parse_size
 from .matmul.candidates import CANDIDATES
 from .matmul.key import MatmulAutotuneKey
 from .matmul.planned import PlanView, view_plan
 from .matmul.problem import SHAPE_HINT, Elem, Problem, Shape
 from .session import TUNER, Session
 from .spec.kernel import digest_of, name_of
-from .spec.launch import key_of
+from .spec.launch import key_of, size_text
 from .spec.registry import find_spec, is_path
 from .spec.spec import KERNEL, KernelSpec, load_spec
 from .store import browse

@@ -10,7 +10,7 @@ from .device.client import Client
 from .errors import UsageError, WorkError
 from .session import Session
 from .spec.kernel import TunedKernel
-from .spec.launch import KernelInputs
+from .spec.launch import KernelInputs, size_text
 from .spec.registry import remember
 from .spec.spec import Configuration, KernelSpec
 from .tuned_run import Cost, cost_of, failed
@@ -71,11 +71,6 @@ class KernelReport:
             "configurations": self.configurations,
             "sizes": [run.to_json() for run in self.sizes],
         }
-
-
-def size_text(size: Sequence[int]) -> str:
-    """A problem size as it is typed: extents joined by x."""
-    return "x".join(map(str, size))
 
 
 def parse_size(text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from math import ceil
 from statistics import median
 from typing import Any
 
-from .decided import read_decision, stored_decisions
+from .decided import stored_decisions
 from .device.client import Client
 from .errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError, WorkError
 from .matmul.example import example_of
@@ -21,7 +21,7 @@ from .proof.prover import Prover
 from .session import TUNER, Session
 from .shapes_run import random_inputs
 from .tuning.context import Verdict
-from .tuning.decision import Decision
+from .tuning.decision import Decision, read_decision
 from .tuning.ties import TieBreak, paired_verdict
 from .tuning.tunable import Tunable
 
@@ -130,8 +130,11 @@ def verify(
     prover = Prover(config=session.config.proof, warn=session.warn)
     found = []
     try:
+        here = [] if shapes else list(_here(session, client))
         subjects = list(
-            _of_shapes(session, client, shapes, elem, batch, precision) if shapes else _all(session, client)
+            _of_shapes(session, client, shapes, elem, batch, precision)
+            if shapes
+            else _all(session, client, here)
         )
         for number, (label, key, decision, problem) in enumerate(subjects, 1):
             progress(label, number, len(subjects))
@@ -139,7 +142,7 @@ def verify(
             done(found[-1])
     finally:
         prover.close()
-    others, outdated = ({}, 0) if shapes else _passed_over(session, client)
+    others, outdated = _passed_over(session, client, here)
     environment, level = session.config.environment.name, str(session.level)
     return VerifyReport(client.device_name, environment, level, tuple(found), others, outdated)
 
@@ -156,9 +159,9 @@ def _of_shapes(
         yield shape.label, MatmulAutotuneKey.build(problem, session.level), decision, problem
 
 
-def _all(session: Session, client: Client) -> Iterator[Subject]:
+def _all(session: Session, client: Client, here: Sequence[Decision]) -> Iterator[Subject]:
     checksum = session.tunables(client).checksum
-    for decision in _here(session, client):
+    for decision in here:
         if decision.tuner != TUNER or decision.checksum != checksum:
             continue
         key = MatmulAutotuneKey.from_json(decision.key)
@@ -174,10 +177,9 @@ def _here(session: Session, client: Client) -> Iterator[Decision]:
             yield decision
 
 
-def _passed_over(session: Session, client: Client) -> tuple[dict[str, int], int]:
+def _passed_over(session: Session, client: Client, here: Sequence[Decision]) -> tuple[dict[str, int], int]:
     """How many decisions other tuners than that of matrix products have here, and how many are outdated."""
     checksum = session.tunables(client).checksum
-    here = list(_here(session, client))
     others = Counter(decision.tuner for decision in here if decision.tuner != TUNER)
     outdated = sum(decision.tuner == TUNER and decision.checksum != checksum for decision in here)
     return dict(sorted(others.items())), outdated

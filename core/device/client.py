@@ -440,12 +440,12 @@ class Client:
 
     def addresses(self, buffers: Sequence[cl.Buffer]) -> list[int]:
         """The buffers' device addresses, as a kernel sees them. Waits once, for all of them."""
+        if not buffers:
+            return []
         kernel = self._thread.address_kernel
         if kernel is None:
             kernel = self._thread.address_kernel = self.kernel(_ADDRESS_SOURCE, "address")
         values = np.empty(len(buffers), np.uint64)
-        if not buffers:
-            return []
         result = self.empty(values.nbytes)
         kernel.set_arg(1, result)
         with faults.enqueuing(""):

@@ -75,7 +75,7 @@ def _busiest_s(plan: LaunchPlan, bounds: Bounds, profile: DeviceProfile) -> floa
     the edges included, at the unit's share of the peak; plain ones at the plain peak, where that is known.
     Else a plan with fewer groups than units leaves units idle.
     """
-    compute = next((bound for bound in bounds.bounds if bound.resource == "compute"), None)
+    compute = _bound(bounds, "compute")
     if compute is None:
         return 0.0
     call, units = _product_call(plan), profile.compute_units
@@ -105,8 +105,12 @@ def _work_groups(call: KernelCall) -> int:
     return prod(ceil(items / group) for items, group in zip(call.global_size, local, strict=True))
 
 
+def _bound(bounds: Bounds, resource: str) -> Bound | None:
+    return next((bound for bound in bounds.bounds if bound.resource == resource), None)
+
+
 def _scratch_s(plan: LaunchPlan, bounds: Bounds) -> float:
-    memory: Bound | None = next((bound for bound in bounds.bounds if bound.resource == "memory"), None)
+    memory = _bound(bounds, "memory")
     scratch_bytes = sum(plan.scratch_bytes)
     if memory is None or scratch_bytes * SAME_MEMORY < memory.amount:
         return 0.0

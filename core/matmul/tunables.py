@@ -22,6 +22,7 @@ from .executor import Prepared, prepare
 from .floor import floor_s, foresight
 from .groups import tune_groups
 from .key import MatmulAutotuneKey
+from .launch import LaunchPlan
 from .problem import Problem
 
 MAX_PREPARED = 128
@@ -113,24 +114,25 @@ class MatmulCandidates:
 
     def floor_s(self, name: str, inputs: MatmulInputs, bounds: Bounds | None) -> float | None:
         """Seconds a candidate certainly needs; None where unknown, also for one that refuses the problem."""
-        candidate = next((candidate for candidate in CANDIDATES if candidate.name == name), None)
-        if candidate is None:  # one that was added to the set
-            return None
-        try:
-            return floor_s(candidate.plan(inputs.problem, self.client.profile), bounds, self.client.profile)
-        except UnsupportedError:
-            return None
+        _, plan = self._planned(name, inputs.problem)
+        return floor_s(plan, bounds, self.client.profile) if plan is not None else None
 
     def foresight(self, name: str, inputs: MatmulInputs) -> Foresight:
         """What is foreseen of a candidate; nothing where it refuses the problem."""
+        family, plan = self._planned(name, inputs.problem)
+        if plan is None:
+            return NOTHING_FORESEEN
+        return foresight(plan, inputs.problem, self.client.profile, family)
+
+    def _planned(self, name: str, problem: Problem) -> tuple[str, LaunchPlan | None]:
+        """A candidate's family and launches; no launches where it refuses the problem or was added."""
         candidate = next((candidate for candidate in CANDIDATES if candidate.name == name), None)
         if candidate is None:
-            return NOTHING_FORESEEN
+            return "", None
         try:
-            profile, problem = self.client.profile, inputs.problem
-            return foresight(candidate.plan(problem, profile), problem, profile, candidate.family)
+            return candidate.family, candidate.plan(problem, self.client.profile)
         except UnsupportedError:
-            return NOTHING_FORESEEN
+            return candidate.family, None
 
     def tunables(
         self,

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from ..device.client import Client
 from ..errors import OutOfMemoryError
-from ..spec.launch import as_specified, check_accepts, count_of, filled, launch, made_up, options_of
+from ..spec.launch import (
+    as_specified,
+    check_accepts,
+    count_of,
+    filled,
+    launch,
+    made_up,
+    options_of,
+    size_text,
+)
 from ..spec.reference import WrongOutput, compare, expected_by_numpy
 from ..spec.spec import Argument, Configuration, KernelSpec, parse_spec
 from .check import WrongResult
@@ -48,7 +57,7 @@ class KernelTrials:
             spec = parse_spec(job["kernel"]["text"], None, job["kernel"]["sources"])
             self._bench, self._about = _Bench(self._client, spec, tuple(job["size"])), about
         bench = self._bench
-        case = f"problem size {'x'.join(map(str, job['size']))}"
+        case = f"problem size {size_text(job['size'])}"
         ready = judged(partial(bench.make_ready, partial(phase, case=REFERENCE), hold), REFERENCE, 0)
         if ready.status == "skipped":
             return ready

@@ -29,10 +29,9 @@ ANSWER_TIMEOUT_S = 10.0
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def _run(main: str) -> list[str]:
-    """A Python that runs this function of ours, with the modules that this process would find."""
-    boot = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__.rpartition('.')[0]} import {main}"
-    module = main.partition(" ")[0]
+def _run(module: str) -> list[str]:
+    """A Python that runs this module of ours, with the modules that this process would find."""
+    boot = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__.rpartition('.')[0]} import {module}"
     return [sys.executable, "-c", f"{boot}; {module}.main()", *module_paths()]
 
 

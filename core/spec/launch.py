@@ -100,7 +100,7 @@ def count_of(spec: KernelSpec, argument: Argument, size: Sequence[int]) -> int:
     if count < 0:
         raise UsageError(
             f"the size of {argument.name}, '{argument.size.text}', is {given!r} "
-            f"for the problem size {_extents(size)}",
+            f"for the problem size {size_text(size)}",
             hint="It must be a number of elements of at least 0.",
         )
     return count
@@ -113,13 +113,14 @@ def _scalar(argument: Argument, given: Any, size: Sequence[int]) -> np.generic:
         assert argument.value is not None
         raise UsageError(
             f"the value of {argument.name}, '{argument.value.text}', is {given!r} "
-            f"for the problem size {_extents(size)}, and no {argument.dtype}",
+            f"for the problem size {size_text(size)}, and no {argument.dtype}",
             hint="Give a number within the type's range, or another type.",
         ) from error
     return scalar
 
 
-def _extents(size: Sequence[int]) -> str:
+def size_text(size: Sequence[int]) -> str:
+    """A problem size as it is typed: extents joined by x."""
     return "x".join(map(str, size))
 
 

@@ -245,6 +245,16 @@ class Decision:
         return {"bounds": bounds, "launch_overhead": duration(self.bounds.launch_window_s)}
 
 
+def read_decision(data: dict[str, Any] | None) -> Decision | None:
+    """A stored decision, or None for what is not one."""
+    if data is None:
+        return None
+    try:
+        return Decision.from_json(data)
+    except ValueError:
+        return None
+
+
 def duration(seconds: float | None) -> dict[str, int] | None:
     """Seconds as whole seconds and nanoseconds; None for nothing, NaN and infinity."""
     if seconds is None or not isfinite(seconds * 1e9):

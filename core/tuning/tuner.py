@@ -17,7 +17,7 @@ from ..errors import DeviceFaultError, OutOfMemoryError, UnsupportedError, Usage
 from ..waiting import Stopwatch
 from .contest import single_decision, tune_key
 from .context import TuningClient, TuningContext, default_context
-from .decision import Decision
+from .decision import Decision, read_decision
 from .events import reason_of
 from .failures import ACQUITTED_HINT, FAULT_HINT, FaultWhileTuning, fault_reason, not_its_fault
 from .memory import DecisionTable, Slot
@@ -158,7 +158,7 @@ class LocalTuner:
             return self._publish(call, decision)
         place = self._place(call)
         began_at = context.store.row_version(place)
-        stored = _read(context.store.load(place))
+        stored = read_decision(context.store.load(place))
         problem = self._problem_with(stored, call) if stored is not None else ""
         if stored is not None and not problem:
             return _outcome(call, stored, "disk")
@@ -170,7 +170,7 @@ class LocalTuner:
         if not self.context.measure:
             return self._tune(call, began_at, note)
         with store.claim(place, began_at_row_version=began_at) as claim:
-            meanwhile = _read(claim.decision)
+            meanwhile = read_decision(claim.decision)
             if meanwhile is None:
                 return self._tune(call, began_at, note)
             problem = self._problem_with(meanwhile, call)
@@ -194,7 +194,7 @@ class LocalTuner:
         except FaultWhileTuning as fault:
             context.store.save(place, fault.decision.to_json(), began_at_row_version=began_at)
             raise
-        standing = _read(context.store.save(place, decision.to_json(), began_at_row_version=began_at))
+        standing = read_decision(context.store.save(place, decision.to_json(), began_at_row_version=began_at))
         if standing is None or self._problem_with(standing, call):
             standing = decision
         return self._publish(call, standing, note)
@@ -212,7 +212,7 @@ class LocalTuner:
         if entry is not None:
             yield entry.decision
         others = self.context.store.others(self._place(call))
-        yield from filter(None, map(_read, others))
+        yield from filter(None, map(read_decision, others))
 
     def _problem_with(self, stored: Decision, call: Call) -> str:
         """Why a stored decision can't be used today; empty when it can."""
@@ -333,16 +333,6 @@ def _order(call: Call, decision: Decision) -> Iterator[int]:
     measured = [evidence.index for evidence in decision.ranking]
     planned = [entry.index for entries in make_plan(call.tunables.tunables, call.key) for entry in entries]
     yield from (index for index in dict.fromkeys([*measured, *planned]) if index not in out)
-
-
-def _read(data: dict[str, Any] | None) -> Decision | None:
-    """A stored decision; None for what is not one, which is then tuned anew."""
-    if data is None:
-        return None
-    try:
-        return Decision.from_json(data)
-    except ValueError:
-        return None
 
 
 def _name_of(build: Callable[..., Any]) -> str:
