@@ -9,14 +9,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": _is_number,
+    "integer": lambda value: _is_number(value) and value == value // 1,  # to a schema 1.0 is one
 }
 _ABOUT_THE_SCHEMA = ("$schema", "$defs", "title", "description")
 

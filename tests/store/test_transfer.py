@@ -215,6 +215,8 @@ PLACES = [path for path in places(EXPORT) if path]
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(PLACES), values)
+@example(("entries", 0, "decision", "evidence", 0, "index"), 0.0)
+@example(("entries", 0, "decision", "evidence", 0, "index"), float("inf"))
 def test_our_check_of_a_schema_agrees_with_a_complete_one(path: tuple[Any, ...], value: Any) -> None:
     data = copy.deepcopy(EXPORT)
     inner = data
