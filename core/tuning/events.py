@@ -49,12 +49,4 @@ def reason_of(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def in_words(seconds: float) -> str:
-    """A time with four digits and its unit."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms")):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.4g} {unit}"
-    return f"{seconds * 1e6:.4g} µs"
-
-
 _OURS = (RooftuneError, UnsupportedError, MeasurementError, ProofFailed)

@@ -15,7 +15,8 @@ from math import ceil, inf, isfinite
 from statistics import median
 
 from ..errors import DeviceFaultError, MeasurementError, UnsupportedError
-from .events import Event, in_words, reason_of
+from ..units import time_text
+from .events import Event, reason_of
 from .samples import BenchSettings
 from .standing import Contender, Standing, State
 from .ties import TieBreak, paired_verdict, sign_confidence
@@ -218,7 +219,7 @@ class _Race:
         floor_s, leader_s = standing.floor_s, leader.samples.best
         if floor_s is None or floor_s * self.tolerance < leader_s:
             return ""
-        needs, takes = in_words(floor_s), in_words(leader_s)
+        needs, takes = time_text(floor_s, digits=4), time_text(leader_s, digits=4)
         what = "can't win" if floor_s >= leader_s else "can't win by enough"
         return f"{what}: needs {needs} at the least, {leader.name} took {takes}"
 

@@ -452,7 +452,7 @@ def test_a_candidate_whose_floor_is_above_the_leader_is_skipped_and_recorded() -
     scene.tunables.with_floor(lambda key, inputs, tunable: 4 * MS if tunable.name == "b" else None)
     decision = scene.decide()
     assert outcomes(decision) == {"a": "measured", "b": "skipped"}
-    assert "4 ms" in decision.evidence[1].reason
+    assert "needs 4ms" in decision.evidence[1].reason
     assert scene.runs("b") == 0
 
 
