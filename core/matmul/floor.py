@@ -64,7 +64,7 @@ def foresight(plan: LaunchPlan, problem: Problem, profile: DeviceProfile, family
     split = problem.elem is Elem.F32 and problem.precision == "full"  # plain ones may be the faster there
     if not call.matrix and not split and profile.has_unit("mma", problem.elem.value, problem.precision):
         factor *= PLAIN
-    return Foresight(factor, (family, call.name), program)
+    return Foresight(factor, (family, call.name), program, plan.expected_s)
 
 
 def _busiest_s(plan: LaunchPlan, bounds: Bounds, profile: DeviceProfile) -> float:

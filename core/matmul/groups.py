@@ -25,8 +25,8 @@ _TMA_MAX_RATIO = 4
 _DEEP_RATIO = 8
 _THIN = 64
 _DEEP_K = 1024
-_FEW_RESULTS = 1 << 19
-_FEW_RESULTS_K = 256
+_LITTLE_WORK = 1 << 30
+_WORTH_SLICES = 256
 
 
 # -- groups ---------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def accelerated(key: Key) -> Rank:
 def unit(key: Key) -> Rank:
     """Register tiles suit small and degenerate products.
 
-    With few results or a deep k they stand beside accelerated.
+    With little work or a deep k they stand beside accelerated.
     """
     if key.analysis.kind is not Kind.GENERAL:
         own = 2, f"kind {key.analysis.kind.value}, not General"
@@ -55,8 +55,8 @@ def unit(key: Key) -> Rank:
     beside, _ = accelerated(key)
     if deep_k(key) and beside > own[0]:
         return beside, "deep k, beside accelerated"
-    if few_results(key) and beside > own[0]:
-        return beside, "few results, beside accelerated"
+    if little_work(key) and beside > own[0]:
+        return beside, "little work, beside accelerated"
     return own
 
 
@@ -127,8 +127,8 @@ def naive(key: Key) -> Rank:
 
 
 def split_k_on_units(key: Key) -> Rank:
-    if few_results(key):
-        return 3, "few results"
+    if little_work(key) and key.definition.k >= _WORTH_SLICES:
+        return 3, "little work"
     return (3, "deep k") if deep_k(key) else (1, "k is not deep")
 
 
@@ -142,15 +142,16 @@ def deep_k(key: Key) -> bool:
     return d.k >= _DEEP_RATIO * max(d.m, d.n) or (min(d.m, d.n) <= _THIN and d.k >= _DEEP_K)
 
 
-def few_results(key: Key) -> bool:
-    """Whether full f32 products have too few results to keep a large device's matrix instructions busy.
+def little_work(key: Key) -> bool:
+    """Whether full f32 products are so small that plain multiply-adds may beat matrix instructions.
 
-    There f32 takes three products of split operands; on an H200 plain multiply-adds, with k cut in slices,
-    are up to twice as fast for 256 to 700 rows and columns.
+    There f32 takes three products of split operands, with launches before and after. On an H200 plain ones,
+    with k cut in slices, are up to twice as fast up to 700 rows, columns and k, and at k = 64 up to 2000
+    rows and columns. 1024 anchored has a plan of its own, matrix instructions first.
     """
     d = key.definition
     plain = d.elem_lhs.value == "f32" and d.precision == "full" and key.analysis.kind is Kind.GENERAL
-    return plain and d.m * d.n <= _FEW_RESULTS and d.k >= _FEW_RESULTS_K
+    return plain and d.m * d.n * d.k * d.batch < _LITTLE_WORK
 
 
 def demoted(rule: Rule, needs: tuple[str, ...], profile: DeviceProfile) -> Rule:

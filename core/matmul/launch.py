@@ -75,7 +75,12 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Kernels in order, on one in-order queue; `scratch_bytes` are the sizes of the scratch buffers."""
+    """Kernels in order, on one in-order queue; `scratch_bytes` are the sizes of the scratch buffers.
+
+    `expected_s` is how long its window lasts by a formula that was fitted to a device of this kind; None: by
+    none.
+    """
 
     calls: tuple[KernelCall, ...]
     scratch_bytes: tuple[int, ...] = ()
+    expected_s: float | None = None

@@ -330,7 +330,7 @@ class Contest:
 
     def proofs(self, indexes: list[int]) -> Mapping[int, Verdict]:
         with self.timed("prove_s"):
-            first = sorted(indexes, key=lambda index: (self.foresight(index).factor, index))
+            first = sorted(indexes, key=lambda index: (self.foresight(index).order, index))
             candidates = {index: self.tunables[index] for index in first}
             return self.context.prover.prove(self.client, candidates, self.key, self.inputs)
 

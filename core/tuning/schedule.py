@@ -39,7 +39,10 @@ TELLING_RUN_S = 0.25
 
 KIN_FACTOR = 2.0
 """A candidate is not expected to do this many times better, for what is foreseen of it, than the best of its
-kin did."""
+kin did. Where both have a formula of their own for what they take, that tells how they compare."""
+
+EXPECTED_FACTOR = 1.2
+"""Nor is one to do this many times better than its formula says."""
 
 SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
@@ -209,7 +212,9 @@ class _Race:
         leader = min(self.live, key=lambda live: live.samples.best, default=None)
         if leader is None or not self.may_drop:
             return False
-        reason = self.too_late(standing, leader) or self.hopeless_kin(standing, leader)
+        reason = self.too_late(standing, leader)
+        if not reason and not self.is_compiled(standing):
+            reason = self.unlikely(standing, leader) or self.hopeless_kin(standing, leader)
         if reason:
             self.retire(standing, State.SKIPPED, reason)
         return bool(reason)
@@ -223,17 +228,31 @@ class _Race:
         what = "can't win" if floor_s >= leader_s else "can't win by enough"
         return f"{what}: needs {needs} at the least, {leader.name} took {takes}"
 
+    def is_compiled(self, standing: Standing) -> bool:
+        """Whether another's program serves it: then a look at it is cheap."""
+        program = standing.contender.foresight.program
+        return any(s.timed and s.contender.foresight.program == program is not None for s in self.standings)
+
+    def unlikely(self, standing: Standing, leader: Standing) -> str:
+        """Why it is not expected to win, or empty. If the leader was faster than expected, others may be."""
+        expected_s, leader_s = standing.expected_s, leader.samples.best
+        if expected_s is None:
+            return ""
+        expected_s *= min(1.0, leader_s / (leader.expected_s or leader_s))
+        if expected_s < EXPECTED_FACTOR * leader_s:
+            return ""
+        return f"expected to take {time_text(expected_s)}, {leader.name} took {time_text(leader_s)}"
+
     def hopeless_kin(self, standing: Standing, leader: Standing) -> str:
-        """Why it is hopeless going by its kin, or empty; a look at one that is compiled already is cheap."""
-        mine = standing.contender.foresight
-        timed = [other for other in self.standings if other.timed]
-        kin = [other for other in timed if other.contender.foresight.kin == mine.kin is not None]
-        ready = any(other.contender.foresight.program == mine.program is not None for other in timed)
+        """Why it is hopeless going by its kin, or empty."""
+        kin = [other for other in self.standings if other.timed and other.is_kin_of(standing)]
         nearest = min(kin, key=standing.judged_by, default=None)
-        if nearest is None or ready or standing.judged_by(nearest) < KIN_FACTOR * leader.samples.best:
+        if nearest is None:
             return ""
         factor = standing.judged_by(nearest) / leader.samples.best
-        return f"going by {nearest.name}, it would take {factor:.1f} times as long as {leader.name}"
+        if factor < (1.0 if standing.expected_s and nearest.expected_s else KIN_FACTOR):
+            return ""
+        return f"going by {nearest.name}, it would take {factor:.3g} times as long as {leader.name}"
 
     def prepared(self, standing: Standing) -> bool:
         try:

@@ -70,17 +70,26 @@ class Standing:
         return min(self.warm_up_s, *self.samples.values)
 
     @property
-    def foreseen(self) -> tuple[float, float, int]:
-        """What orders the first pass: its floor times its factor first, where floors are known."""
-        factor = self.contender.foresight.factor
-        return (self.floor_s or 0.0) * factor, factor, self.index
+    def foreseen(self) -> tuple[float, float, float, int]:
+        """What orders the first pass: expected seconds, else its floor times its factor if that is known."""
+        expected_s, factor = self.contender.foresight.order
+        return expected_s, (self.floor_s or 0.0) * factor, factor, self.index
+
+    @property
+    def expected_s(self) -> float | None:
+        return self.contender.foresight.expected_s
 
     @property
     def timed(self) -> bool:
         return bool(len(self.samples))
 
+    def is_kin_of(self, other: Standing) -> bool:
+        return self.contender.foresight.kin == other.contender.foresight.kin is not None
+
     def judged_by(self, kin: Standing) -> float:
         """Seconds it would take if it were as far from what is foreseen of it as its kin was."""
+        if self.expected_s and kin.expected_s:
+            return kin.samples.best * self.expected_s / kin.expected_s
         factor = self.contender.foresight.factor / kin.contender.foresight.factor
         if self.floor_s and kin.floor_s:
             factor = max(factor, self.floor_s / kin.floor_s)

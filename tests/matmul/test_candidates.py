@@ -103,8 +103,8 @@ def expected_entries(key: dict, is_cpu: bool, units: frozenset[str], has_f64: bo
     twice = 3 if general and scale != "Small" else 2
     acc = (3 if scale == "Large" else 2) if general else 1
     unit = 1 if general and scale != "Small" else 2
-    few = general and d["elem_lhs"] == "f32" and m * n <= 2**19 and k >= 256
-    unit = max(unit, acc) if deep or few else unit
+    little = general and d["elem_lhs"] == "f32" and m * n * k < 2**30
+    unit = max(unit, acc) if deep or little else unit
     if d["lhs_stride_factor"] < 4 or d["rhs_stride_factor"] < 4:
         tma = -1
     else:
@@ -134,7 +134,7 @@ def expected_entries(key: dict, is_cpu: bool, units: frozenset[str], has_f64: bo
         return min(priority, 0) if lacks else priority
 
     inner = 3 if a["kind"] == "InnerProduct" else 2 if scale == "Small" else 0
-    split = 3 if deep or few else 1
+    split = 3 if deep or (little and k >= 256) else 1
     for index, own in ((0, inner), (5, 3), (6, twice), (7, 3), (8, twice), (9, 3), (32, split)):
         yield index, "unit", unit, rank(index, own)
     for index, own in ((1, twice), (2, 3), (3, 3), (4, 3)):

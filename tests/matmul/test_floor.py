@@ -92,6 +92,12 @@ def test_what_is_foreseen_of_padding_detours_and_emulated_groups() -> None:
     assert foresight(LaunchPlan((replace(even, local_size=(1,)),)), problem, cpu).factor == pytest.approx(64)
 
 
+def test_a_formula_for_the_whole_plan_is_passed_on() -> None:
+    problem = Problem.of(10, 6, 6, Elem.F32)
+    assert foresight(LaunchPlan((CALL,), (), 2e-5), problem, GPU).expected_s == 2e-5
+    assert foresight(LaunchPlan((CALL,)), problem, GPU).expected_s is None
+
+
 def test_plain_kernels_come_after_matrix_instructions_where_those_serve_as_they_are() -> None:
     units = frozenset({("mma", "f16", "full"), ("mma", "f32", "full")})
     device = replace(GPU, units=units)

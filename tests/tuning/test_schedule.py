@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -630,9 +631,7 @@ def test_one_that_could_better_the_leader_by_less_than_is_asked_for_is_not_measu
 def test_those_foreseen_to_take_longest_come_last() -> None:
     bench = Bench()
     factors = [8.0, 1.0, 4.0]
-    contenders = [
-        bench.contender(i, 1.0, floor=0.5, foresight=Foresight(f)) for i, f in enumerate(factors)
-    ]
+    contenders = [bench.contender(i, 1.0, floor=0.5, foresight=Foresight(f)) for i, f in enumerate(factors)]
     run_round(contenders, DEFAULTS)
     assert bench.order.startswith("bca")
 
@@ -668,6 +667,39 @@ def test_one_that_is_compiled_already_is_looked_at_whatever_its_kin_did() -> Non
     contenders = [bench.contender(i, s, foresight=kin) for i, s in enumerate((9.0, 1.0))]
     leader = bench.contender(2, 1.0, foresight=Foresight(0.5))
     assert states(run_round([*contenders, leader], DEFAULTS))["b"] == "live"
+
+
+def expecting(times: list[tuple[float, Foresight]]) -> RoundResult:
+    bench = Bench()
+    return run_round(
+        [bench.contender(i, s, warm_up=s, foresight=f) for i, (s, f) in enumerate(times)], DEFAULTS
+    )
+
+
+def test_those_expected_to_be_fastest_go_first_and_those_expected_to_be_slow_not_at_all() -> None:
+    fast, near, slow = (Foresight(expected_s=s) for s in (1.0, 1.1, 1.3))
+    result = expecting([(1.3, slow), (1.0, NOTHING_FORESEEN), (1.1, near), (1.0, fast)])
+    assert states(result) == {"a": "skipped", "b": "live", "c": "live", "d": "live"}
+    assert result.standings[0].reason == "expected to take 1.3s, d took 1s"
+    assert [event.name for event in result.events if event.kind == "TuningStep"][:3] == ["d", "c", "b"]
+
+
+def test_where_the_leader_is_faster_than_expected_others_may_be_too() -> None:
+    fast, slow = (Foresight(expected_s=s) for s in (2.0, 2.3))
+    assert states(expecting([(1.0, slow), (1.0, fast)]))["a"] == "live"
+    assert states(expecting([(1.0, replace(slow, expected_s=2.5)), (1.0, fast)]))["a"] == "skipped"
+    assert states(expecting([(1.0, slow), (1.9, fast)]))["a"] == "live"
+
+
+def test_of_kin_with_formulas_those_expected_to_be_slower_than_the_leader_are_not_measured() -> None:
+    first, second = (Foresight(kin="kin", expected_s=s) for s in (1.0, 1.05))
+    assert states(expecting([(1.0, first), (1.0, second)]))["b"] == "skipped"
+    slow = expecting(
+        [(1.0, Foresight(expected_s=1.0)), (1.18, replace(first, expected_s=1.1)), (1.0, second)]
+    )
+    assert states(slow)["c"] == "live" and states(slow)["b"] == "skipped"
+    other = replace(second, kin="others")
+    assert states(expecting([(1.0, first), (1.0, other)]))["b"] == "live"
 
 
 def test_the_first_candidate_is_measured_whatever_its_floor() -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
-from ..launch import Arg, KernelCall, LaunchPlan, Scratch, Slot
+from ..launch import Arg, KernelCall, LaunchPlan, Slot
 from ..nvidia.operands import Lines, Steps, operand_lines, out_args, plain_lines, slice_args, wide_stores
+from ..nvidia.slices import add_parts
 from ..nvidia.tensormap import MapType, Swizzle
 from ..nvidia.tiles import (
     HOPPER,
@@ -23,6 +24,7 @@ from ..nvidia.tiles import (
     Tile,
     choose,
     choose_cut,
+    expected_s,
     shared_limit,
     stages_that_fit,
     whole_slices,
@@ -32,7 +34,7 @@ from .common import ceil_div, check, defines, kernel_text
 
 DEPTH = 32
 TILE_BAND = 16
-KERNELS = ("nvidia_common.cl", "nvidia_simt.cl", "nvidia_pack.cl")
+KERNELS = ("nvidia_common.cl", "nvidia_simt.cl", "nvidia_pack.cl", "nvidia_slices.cl")
 COPY_BELOW = 1 << 27
 """Multiply-adds below which misaligned operands are copied by element: repacking would take longer."""
 
@@ -68,7 +70,10 @@ TILES = {
 
 
 # Fitted to an H200, where one multiprocessor makes 0.2 million multiply-adds in a microsecond.
-SLICE_COSTS = Costs(finish_steps=6, adding=5e5, slice_element=0.6)
+COSTS = Costs(finish_steps=1, per_s=2e11, start_s=6.2e-6)
+SLICE_COSTS = Costs(finish_steps=0.5, adding=1.2e6, slice_element=0.1, per_s=2e11, start_s=6e-6)
+AHEAD_DETOURS = {1: 1.03, 2: 1.0}
+"""Foreseen of how many stages are brought in ahead."""
 
 
 def usable(problem: Problem, profile: DeviceProfile) -> bool:
@@ -88,32 +93,34 @@ def plan(
         raise UnsupportedError("needs f32 and compute capability 9.0")
     walk = check(problem, profile)
     extents = Extents(problem.m, problem.n, problem.k, walk.count)
-    chosen = tile or choose(TILES[size], extents, profile.compute_units, DEPTH)
+    chosen = tile or choose(TILES[size], extents, profile.compute_units, DEPTH, COSTS)
     assert isinstance(chosen, SimtTile)
     steps = Steps()
     lhs, rhs, bulk = _read(problem, walk, steps)
     out: tuple[Arg, ...] = (Slot.OUT, *out_args(problem, walk))
     cut, wide = Cut(chosen), wide_stores(problem, walk)
     steps.calls.append(_multiply(problem, profile, walk, cut, stages, lhs, rhs, out, wide, bulk=bulk))
-    return steps.plan()
+    return steps.plan(expected_s(cut, extents, profile, DEPTH, COSTS, AHEAD_DETOURS[stages]))
 
 
 def slice_cut(problem: Problem, profile: DeviceProfile, slices: int | None = None) -> Cut:
-    """The tile and the number of slices of k that pay off; 1 where none do. `slices` fixes their number."""
+    """The tile and the number of slices of k, 1 where tiles are too many. `slices` fixes their number."""
     walk = check(problem, profile)
     extents = Extents(problem.m, problem.n, problem.k, walk.count)
     tiles = (*TILES["max"], *TILES["min"])
-    cut = choose_cut(tiles, extents, profile.compute_units, DEPTH, SLICE_COSTS)
+    cut = choose_cut(tiles, extents, profile.compute_units, DEPTH, SLICE_COSTS, least=2)
     return cut if slices is None else Cut(cut.tile, whole_slices(ceil_div(problem.k, DEPTH), slices))
 
 
-def sliced(problem: Problem, profile: DeviceProfile, steps: Steps, cut: Cut) -> Scratch:
-    """Adds the launch that makes the slices' sums, [product][slice][m][n], and returns where they are."""
-    walk = check(problem, profile)
+def sliced(problem: Problem, profile: DeviceProfile, cut: Cut) -> LaunchPlan:
+    """A launch that makes the slices' sums and one that adds them up, perhaps one before that repacks."""
+    walk, steps = check(problem, profile), Steps()
+    extents = Extents(problem.m, problem.n, problem.k, walk.count)
     lhs, rhs, bulk = _read(problem, walk, steps)
     parts, out, wide = slice_args(problem, walk, steps, cut.slices)
     steps.calls.append(_multiply(problem, profile, walk, cut, 2, lhs, rhs, out, wide, bulk=bulk))
-    return parts
+    steps.calls.append(add_parts(problem, profile, walk, cut.slices, parts))
+    return steps.plan(expected_s(cut, extents, profile, DEPTH, SLICE_COSTS))
 
 
 def _read(problem: Problem, walk: BatchWalk, steps: Steps) -> tuple[Lines, Lines, bool]:

@@ -7,7 +7,6 @@ import numpy as np
 from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import KernelCall, LaunchPlan, Scratch, Slot
-from ..nvidia.operands import Steps
 from ..problem import Problem
 from . import cpu, simt, unit
 from .common import (
@@ -23,6 +22,9 @@ from .common import (
 
 KERNELS = tuple(dict.fromkeys(("prelude.cl", "unit.cl", "cpu.cl", "reduce.cl", *simt.KERNELS)))
 MAX_SLICES = 64
+PORTABLE = 1.9
+"""Where tiles leave no room for slices on Hopper, the portable kernels are expected to take so many times as
+long as whole products there."""
 
 
 def slice_count(problem: Problem, profile: DeviceProfile, blocks: int, step: int) -> int:
@@ -38,13 +40,13 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
     if problem.k < 2:
         raise UnsupportedError("k is 1: nothing to split")
     size = walk.count * problem.m * problem.n * accumulator_bytes(problem)
-    steps = Steps()
+    expected_s = None
     if simt.usable(problem, profile):
         cut_here = simt.slice_cut(problem, profile, slices)
         if cut_here.slices > 1:
-            parts = simt.sliced(problem, profile, steps, cut_here)
-            steps.calls.append(reduce_call(problem, profile, cut_here.slices, parts))
-            return _checked(steps.plan(), profile)
+            return _checked(simt.sliced(problem, profile, cut_here), profile)
+        whole_s = simt.plan(problem, profile, size="min", stages=2).expected_s
+        expected_s = whole_s and PORTABLE * whole_s
     if profile.is_cpu:
         tile = cpu.tile(problem, profile, packed=True)
         groups = ceil_div(problem.n, tile.panels * tile.panel)
@@ -59,7 +61,8 @@ def plan(problem: Problem, profile: DeviceProfile, *, slices: int | None = None)
         count, depth = cut(problem, slices or slice_count(problem, profile, groups, block.depth))
         multiply = (unit.multiply_call(problem, profile, block, 1, slices=count, depth=depth),)
         scratch = (count * size,)
-    return _checked(LaunchPlan((*multiply, reduce_call(problem, profile, count)), scratch), profile)
+    calls = (*multiply, reduce_call(problem, profile, count))
+    return _checked(LaunchPlan(calls, scratch, expected_s), profile)
 
 
 def _checked(plan: LaunchPlan, profile: DeviceProfile) -> LaunchPlan:
@@ -75,14 +78,12 @@ def cut(problem: Problem, wanted: int) -> tuple[int, int]:
     return ceil_div(problem.k, depth), depth
 
 
-def reduce_call(
-    problem: Problem, profile: DeviceProfile, slices: int, parts: Scratch | None = None
-) -> KernelCall:
-    """The launch that adds up the slices in `parts` (the first scratch buffer), product by product."""
+def reduce_call(problem: Problem, profile: DeviceProfile, slices: int) -> KernelCall:
+    """The launch that adds up the slices in the first scratch buffer, product by product."""
     walk = check(problem, profile)
     wide = min(64, profile.max_work_group, 2 * lower_pow2(problem.n))
     args = (
-        parts or Scratch(0),
+        Scratch(0),
         Slot.OUT,
         *operand_args(problem.out, walk.out),
         np.int32(problem.m),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...device.profile import DeviceProfile
@@ -18,6 +20,7 @@ from ..nvidia.operands import (
 )
 from ..nvidia.ptx import PtxRewrite
 from ..nvidia.registers import pin, wgmma_tf32
+from ..nvidia.slices import add_parts
 from ..nvidia.tensormap import MapType
 from ..nvidia.tiles import (
     HOPPER,
@@ -26,13 +29,13 @@ from ..nvidia.tiles import (
     Extents,
     Tile,
     choose_cut,
+    expected_s,
     shared_limit,
     stages_that_fit,
     whole_slices,
 )
 from ..problem import BatchWalk, Problem
 from .common import ceil_div, defines, kernel_text
-from .split_k import reduce_call
 
 DEPTH = 32
 TILE_BAND = 16
@@ -41,8 +44,7 @@ KERNELS = (
     "nvidia_wgmma32.cl",
     "nvidia_split.cl",
     "nvidia_pack.cl",
-    "prelude.cl",
-    "reduce.cl",
+    "nvidia_slices.cl",
 )
 SPLIT_K = range(64, 65536 + 1)
 FEW_RESULTS = 256
@@ -74,12 +76,17 @@ TF32_TILES = {
 }
 SPLIT_TILES = {
     "simple_tma_multi_rows": (Tile(64, 256, 1, 2), Tile(64, 128, 1, 1, 0.5)),
-    "specialized_tma": (Tile(128, 128, 1, 2), Tile(64, 128, 1, 2, 0.6), Tile(64, 64, 1, 1, 0.4)),
+    "specialized_tma": (Tile(128, 128, 1, 2), Tile(64, 128, 1, 2, 0.75), Tile(64, 64, 1, 1, 0.52)),
 }
 # Fitted to an H200, where one multiprocessor makes 1.5 million multiply-adds in a microsecond, or 0.5 of
 # three products each.
-TF32_COSTS = Costs(adding=8e6, slice_element=9)
-SPLIT_COSTS = Costs(adding=1.3e6, slice_element=2.5)
+TF32_COSTS = Costs(adding=9e6, slice_element=1.2, per_s=2e12, start_s=6.2e-6)
+SPLIT_COSTS = Costs(adding=3.5e6, slice_element=0.4, per_s=5e11, start_s=11e-6)
+PREPARED_BYTES_PER_S = 1.5e12
+"""Operands' bytes a second in the launch before split products."""
+DETOURS = {"specialized_tma": 1.0, "simple_tma": 1.15, "simple_tma_multi_rows": 1.3}
+"""Foreseen of what holds products up: awaiting each stage's, twice the columns of rhs."""
+
 UNROLL = {"simple_tma": 1, "simple_tma_multi_rows": 1, "specialized_tma": 2}
 
 
@@ -117,8 +124,8 @@ def plan_f32(
     extents = Extents(problem.m, problem.n, problem.k, walk.count)
     table = (SPLIT_TILES if split else TF32_TILES)[variant]
     unroll = 1 if split else UNROLL[variant]
+    costs = SPLIT_COSTS if split else TF32_COSTS
     if tile is None:
-        costs = SPLIT_COSTS if split else TF32_COSTS
         cut = choose_cut(table, extents, profile.compute_units, unroll * DEPTH, costs)
     else:
         cut = Cut(tile, whole_slices(ceil_div(problem.k, unroll * DEPTH), slices or 1))
@@ -126,7 +133,11 @@ def plan_f32(
     _multiply(problem, profile, walk, cut, unroll, lhs, low, rhs, steps, split=split)
     if ranges is not None:
         steps.calls.append(_repair(problem, walk, lhs, rhs, ranges))
-    return steps.plan()
+    costs = replace(costs, finish_steps=costs.finish_steps / unroll)
+    takes_s = expected_s(cut, extents, profile, unroll * DEPTH, costs, DETOURS[variant])
+    if split and takes_s is not None:
+        takes_s += (problem.lhs.size_bytes + problem.rhs.size_bytes) / PREPARED_BYTES_PER_S
+    return steps.plan(takes_s)
 
 
 def is_exact(m: int, n: int, k: int) -> bool:
@@ -216,7 +227,7 @@ def _multiply(
     )
     steps.calls.append(call)
     if parts is not None:
-        steps.calls.append(reduce_call(problem, profile, cut.slices, parts))
+        steps.calls.append(add_parts(problem, profile, walk, cut.slices, parts))
 
 
 def _prepare(problem: Problem, lhs: Lines, rhs: Lines, steps: Steps) -> tuple[Lines, tuple[Scratch, Scratch]]:

@@ -67,6 +67,10 @@ class Costs:
     """The launch that adds up slices."""
     slice_element: float = 0
     """Writing an element of a slice's sums and reading it again."""
+    per_s: float = 1
+    """Multiply-adds that one multiprocessor makes in a second at full rate."""
+    start_s: float = 0
+    """Seconds that the window of a plan lasts whatever it multiplies."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +111,35 @@ def estimate(
     return time + costs.adding + tiles * tile.bm * tile.bn * costs.slice_element
 
 
+def expected_s(
+    cut: Cut, extents: Extents, profile: DeviceProfile, depth: int, costs: Costs, detour: float = 1.0
+) -> float | None:
+    """Seconds that the whole product takes on Hopper, where costs were fitted; None elsewhere.
+
+    `detour` is how many times as long as estimated its form of the kernel works.
+    """
+    if profile.capability != HOPPER:
+        return None
+    work = estimate(cut.tile, extents, profile.compute_units, depth, costs, cut.slices)
+    return costs.start_s + detour * work / costs.per_s
+
+
 def choose(tiles: Sequence[Tile], extents: Extents, units: int, depth: int, costs: Costs = Costs()) -> Tile:
     """The tile with the smallest estimate; of equal ones the first."""
     return min(tiles, key=lambda tile: estimate(tile, extents, units, depth, costs))
 
 
-def choose_cut(tiles: Sequence[Tile], extents: Extents, units: int, depth: int, costs: Costs) -> Cut:
-    """The tile and number of slices with the smallest estimate; of equal ones the fewest slices."""
-    cuts = (Cut(tile, slices) for tile in tiles for slices in slice_counts(tile, extents, units, depth))
+def choose_cut(
+    tiles: Sequence[Tile], extents: Extents, units: int, depth: int, costs: Costs, *, least: int = 1
+) -> Cut:
+    """The tile and number of slices with the smallest estimate; of equal ones the fewest slices.
+
+    At `least` so many slices, if one round has room for them with any tile.
+    """
+    cuts = [Cut(tile, slices) for tile in tiles for slices in slice_counts(tile, extents, units, depth)]
     return min(
-        cuts, key=lambda cut: (estimate(cut.tile, extents, units, depth, costs, cut.slices), cut.slices)
+        [cut for cut in cuts if cut.slices >= least] or cuts,
+        key=lambda cut: (estimate(cut.tile, extents, units, depth, costs, cut.slices), cut.slices),
     )
 
 
