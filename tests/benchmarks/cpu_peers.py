@@ -12,8 +12,10 @@ its threads and kernel itself. Decisions and compiled kernels are kept in a temp
 cores were busy, which of OpenBLAS are those that spin as well.
 
 Further figures (--more, alone without shapes after --only-more): a matrix times a vector and a vector times a
-matrix against the probed read bandwidth, and 64x64x64 called back to back: an empty kernel of the same
-global size, the product's kernel enqueued directly, `matmul`, and what it is allowed to take.
+matrix against the probed read bandwidth (on device arrays, which lie in small pages on most runtimes, and on
+numpy operands used in place, which lie in huge ones as what the probe reads), and 64x64x64 called back to
+back: an empty kernel of the same global size, the product's kernel enqueued directly, `matmul`, and what it
+is allowed to take.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,7 @@ SHAPES = (
 TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 WARM_UP_S = 0.3
 LEAST_CALLS = 5
+VECTOR_CALLS = 5  # in a turn
 LONG_S = 2.0  # a block of calls that take seconds each stops here
 
 
@@ -221,18 +224,53 @@ def overhead_block(shape: str, elem: str, seconds: float, device: str | None) ->
 
 
 def vector_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
-    """A matrix times a vector, against the probed bandwidth of reading as much."""
+    """A matrix times a vector, against the probed bandwidth of reading as much, and against the probe's own
+    walks taken in turns with it: the machine's bandwidth moves by a tenth between minutes."""
     import rooftune as rt
+    from rooftune.probes.bandwidth import Mover, walks
 
-    result = rooftune_block(shape, elem, seconds, device)
+    client, a, b, out = on_device(shape, elem, device)
+    lhs, rhs = operands(shape, elem)
+    result = np.empty((lhs.shape[0], rhs.shape[1]), lhs.dtype)
+
+    def on_arrays() -> None:
+        rt.matmul(a, b, out=out, client=client)
+        client.wait(out.events[-1])
+
+    def in_place() -> None:
+        rt.matmul(lhs, rhs, out=result, client=client)
+
     m, n, k = (int(x) for x in shape.split("x"))
-    matrix_bytes = 4 * (m * k + k * n + m * n)
-    probed = rt.probe("bandwidth", access="read", working_set_bytes=4 * m * n * k, device=device)
+    read_bytes, matrix_bytes = 4 * m * n * k, 4 * (m * k + k * n + m * n)
+    on_arrays()
+    in_place()
+    probed = rt.probe("bandwidth", access="read", working_set_bytes=read_bytes, device=device)
+    tried = walks(client.profile, "read", read_bytes)
+    movers = [Mover(client, "read", read_bytes, walk) for walk in tried]
+    rates: dict[str, list[float]] = {"device": [], "numpy": [], "walk": []}
+    end = time.perf_counter() + max(3.0, 10 * seconds)
+    while time.perf_counter() < end:
+        for way, call in (("device", on_arrays), ("numpy", in_place)):
+            rates[way].append(matrix_bytes * VECTOR_CALLS / total_s(call, VECTOR_CALLS))
+        rates["walk"].append(max(x.bytes_a_pass * VECTOR_CALLS / x.sample(VECTOR_CALLS) for x in movers))
     return {
-        **result,
-        "bytes_per_s": matrix_bytes / result["median_s"],
+        "what": winner(shape, elem, device),
         "probed": probed["probes"][0]["value"],
+        "device": [median(rates["device"]), *quarters(rates["device"], rates["walk"])],
+        "numpy": [median(rates["numpy"]), *quarters(rates["numpy"], rates["walk"])],
     }
+
+
+def total_s(call: Callable[[], object], times: int) -> float:
+    began = time.perf_counter()
+    for _ in range(times):
+        call()
+    return time.perf_counter() - began
+
+
+def quarters(ours: list[float], other: list[float]) -> list[float]:
+    """The quartiles of the ratios, turn by turn."""
+    return quantiles([one / two for one, two in zip(ours, other, strict=True)], n=4)
 
 
 BLOCKS = {
@@ -366,12 +404,14 @@ def parent(options: argparse.Namespace) -> None:
 
 
 def say_vector(shape: str, found: dict[str, Any]) -> None:
-    share = found["bytes_per_s"] / found["probed"]
-    print(
-        f"{shape}: {found['bytes_per_s'] / 1e9:.1f} GB/s, {share:.2f} of the probed "
-        f"{found['probed'] / 1e9:.1f} GB/s of reading ({found['what']})",
-        flush=True,
-    )
+    for way, where in (("device", "device arrays"), ("numpy", "numpy operands in place")):
+        rate, low, middle, high = found[way]
+        print(
+            f"{shape}, {where}: {rate / 1e9:.1f} GB/s, {rate / found['probed']:.2f} of the probed "
+            f"{found['probed'] / 1e9:.1f} GB/s of reading; of the probe's walk in turns with it "
+            f"{middle:.2f} ({low:.2f}-{high:.2f}) ({found['what']})",
+            flush=True,
+        )
 
 
 def say_overhead(found: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from rooftune.device.client import Client
 from rooftune.device.profile import DeviceProfile
 from rooftune.errors import UnsupportedError
 from rooftune.matmul.executor import prepare
-from rooftune.matmul.families import cpu, gemv, naive, no_stage, split_k, unit
+from rooftune.matmul.families import cpu, gemv, gemv_streams, naive, no_stage, split_k, unit
 from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.problem import Elem, Operand, Problem
 
@@ -266,6 +266,75 @@ def test_blocks_are_taken_in_turns_on_several_queues_and_threads_at_once(client)
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def streams_plan(problem: Problem, profile: DeviceProfile, division: gemv_streams.Division) -> LaunchPlan:
+    walk = problem.batch_walk()
+    view = gemv.view(problem, walk)
+    axis = "parallel" if view.mat_p == 1 else "perpendicular"
+    return gemv_streams.plan(view, problem, walk, profile, axis, division)
+
+
+@settings(parent=QUIET, max_examples=60)
+@given(
+    results=st.integers(64, 128),
+    k=st.integers(64, 128),
+    division=st.builds(
+        gemv_streams.Division,
+        stretch=st.integers(1, 9),
+        cols=st.sampled_from([16, 48, 112, 128]),
+        lanes=st.integers(1, 5),
+        rounds=st.integers(1, 7),
+    ),
+    elem=st.sampled_from([Elem.F32, Elem.F16]),
+    matrix=st.sampled_from(["contiguous", "transposed"]),
+    vector=st.sampled_from(["contiguous", "stepped"]),
+    is_row=st.booleans(),
+    pitch=st.integers(0, 3),
+)
+def test_streams_of_any_division(client, results, k, division, elem, matrix, vector, is_row, pitch):
+    shape = (1, results, k) if is_row else (results, 1, k)
+    layouts = (vector, matrix) if is_row else (matrix, vector)
+    check(client, (streams_plan, {}), shape, elem, layouts, batch=(2,), pitch=pitch, division=division)
+
+
+@pytest.mark.parametrize("elem", Elem, ids=str)
+@pytest.mark.parametrize("name", ["gemv_plane_parallel", "gemv_unit_perpendicular"])
+def test_large_matrices_are_read_as_streams(client, name, elem, monkeypatch):
+    monkeypatch.setattr(gemv_streams, "LEAST_BYTES", 1)
+    for rows, k in ((16, 16), (65, 130), (129, 1025), (9001, 40), (40, 9001)):
+        for layout in ("contiguous", "offset", "transposed"):
+            check(client, PLANS[name], (rows, 1, k), elem, (layout, "contiguous"))
+            check(client, PLANS[name], (1, rows, k), elem, ("contiguous", layout), batch=(2,), pitch=3)
+
+
+@settings(parent=QUIET, max_examples=300)
+@given(
+    results=st.integers(1, 40000),
+    k=st.integers(1, 40000),
+    is_row=st.booleans(),
+    transposed=st.booleans(),
+    cores=st.sampled_from([1, 2, 16, 96]),
+)
+def test_streams_cover_the_product_and_share_a_program(results, k, is_row, transposed, cores):
+    profile = DeviceProfile("any", kind="cpu", compute_units=cores, vector_width_f32=16)
+
+    def plan(results, k):
+        shape = (1, results, k) if is_row else (results, 1, k)
+        flags = {"rhs_transposed" if is_row else "lhs_transposed": transposed}
+        axis = "parallel" if is_row == transposed else "perpendicular"
+        return gemv.plan(Problem.of(*shape, **flags), profile, axis=axis)
+
+    call = plan(results, k).calls[0]
+    largest = plan(*(1 << (extent - 1).bit_length() for extent in (results, k))).calls[0]
+    assert call.name.split("_")[1] == largest.name.split("_")[1] and call.options == largest.options
+    if call.name in ("gemv_rows", "gemv_columns"):
+        blocks, stretch, cols, lanes, rounds = call.args[3]["division"]
+        slices = lanes * rounds if call.name == "gemv_columns" else 1
+        assert slices == 1 or k >> (rounds - 1) >= lanes * gemv_streams.STREAMS
+        lines = gemv_streams.STREAMS * stretch if call.name == "gemv_rows" else cols
+        assert blocks == -(-results // lines) * slices
+        assert call.global_size == (min(blocks, cores), 1, 1)
 
 
 @QUIET

@@ -20,6 +20,7 @@ RUN = """
 import sys
 from rooftune.device.client import Client
 from rooftune.errors import UnsupportedError
+from rooftune.matmul.families import gemv_streams
 from rooftune.matmul.problem import Elem
 from tests.matmul.test_families import PLANS, VECTOR, check
 from tests.matmul.test_runtimes import AWKWARD
@@ -32,6 +33,12 @@ for name, plan in PLANS.items():
             print(name, shape, flush=True)
             check(client, plan, shape, elem)
             done += 1
+gemv_streams.LEAST_BYTES = 1
+for name in ("gemv_plane_parallel", "gemv_unit_perpendicular"):
+    for shape in ((65, 1, 1030), (1, 1030, 650)):
+        print("in streams", name, shape, flush=True)
+        check(client, PLANS[name], shape, elem)
+        done += 1
 print("all right:", done)
 """
 

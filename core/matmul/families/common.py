@@ -108,3 +108,8 @@ def lower_pow2(value: int) -> int:
 def upper_pow2(value: int) -> int:
     """Smallest power of two not below `value` (at least 1)."""
     return 1 << max(value - 1, 0).bit_length()
+
+
+def surely(extent: int) -> int:
+    """A power of two that no extent of this one's bucket is below: problems of one key share a program."""
+    return max(1, upper_pow2(extent) // 2)

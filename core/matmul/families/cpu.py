@@ -25,7 +25,7 @@ from .common import (
     upper_pow2,
 )
 
-KERNELS = ("prelude.cl", "cpu.cl")
+KERNELS = ("prelude.cl", "cpu_common.cl", "cpu.cl")
 LOCAL_RESERVE_BYTES = 4096
 LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs: two threads may share it
 MAX_DEPTH = 1024

@@ -10,15 +10,25 @@ from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import Arg, KernelCall, LaunchPlan, Slot
 from ..problem import BatchWalk, Problem
-from . import gemv_wide
-from .common import ceil_div, check, defines, kernel_text, lower_pow2, type_options, upper_pow2
+from . import gemv_streams, gemv_wide
+from .common import (
+    ceil_div,
+    check,
+    defines,
+    kernel_text,
+    lower_pow2,
+    surely,
+    type_options,
+    upper_pow2,
+)
 
 TEXTS = ("prelude.cl", "gemv.cl")
-KERNELS = (*TEXTS, *gemv_wide.KERNELS)
+KERNELS = tuple(dict.fromkeys((*TEXTS, *gemv_streams.KERNELS, *gemv_wide.KERNELS)))
 STAGE = 1024  # elements of the vector in local memory
 UNROLLED = 8  # up to so many vectors of results are a constant of the program (gemv.cl)
 MOST_KEPT = 256
 STRIDED = 4.0  # foreseen where reads leave out most of each line they touch
+NO_STREAMS = 1.1  # and where the same could be read as streams
 
 
 @dataclass(frozen=True)
@@ -119,11 +129,6 @@ def kept(v: GemvView, problem: Problem, profile: DeviceProfile, t: GemvTile) -> 
     return min(t.each, share, ceil_div(v.results, span))
 
 
-def surely(extent: int) -> int:
-    """A power of two that no extent of this one's bucket is below: problems of one key share a program."""
-    return max(1, upper_pow2(extent) // 2)
-
-
 def profile_width(profile: DeviceProfile) -> int:
     """Vector width for f32 arithmetic on a CPU device: its native one, at least 4."""
     return min(16, max(4, lower_pow2(profile.vector_width_f32)))
@@ -147,6 +152,9 @@ def plan(
         return gemv_wide.plan(v, problem, walk, profile)
     if tiles is None and stages and gemv_wide.has_chunks(v, problem, profile, stages):
         return gemv_wide.plan(v, problem, walk, profile, gemv_wide.chunk_tile(stages))
+    streams = gemv_streams.usable(v, problem, profile, axis)
+    if tiles is None and not stages and streams:
+        return gemv_streams.plan(v, problem, walk, profile, axis)
     t = tiles or (parallel_tile if parallel else perpendicular_tile)(v, problem, profile)
     options = (
         type_options(problem)
@@ -163,6 +171,7 @@ def plan(
         each = kept(v, problem, profile, t)
         groups = (ceil_div(v.results, t.lanes * t.width * each), 1, walk.count)
         args += (np.int32(each),)
+    detour = STRIDED if (v.mat_p if parallel else v.mat_i) != 1 else NO_STREAMS if streams else 1.0
     call = KernelCall(
         kernel_text(*TEXTS),
         f"gemv_{axis}",
@@ -170,7 +179,7 @@ def plan(
         (groups[0] * t.lanes, groups[1] * t.planes, groups[2]),
         (t.lanes, t.planes, 1),
         args,
-        detour=1.0 if (v.mat_p if parallel else v.mat_i) == 1 else STRIDED,
+        detour=detour,
     )
     return LaunchPlan((call,))
 

@@ -20,7 +20,7 @@ from .common import (
     type_options,
 )
 
-KERNELS = tuple(dict.fromkeys(("prelude.cl", "unit.cl", "cpu.cl", "reduce.cl", *simt.KERNELS)))
+KERNELS = tuple(dict.fromkeys((*unit.KERNELS, *cpu.KERNELS, "reduce.cl", *simt.KERNELS)))
 MAX_SLICES = 64
 PORTABLE = 1.9
 """Where tiles leave no room for slices on Hopper, the portable kernels are expected to take so many times as

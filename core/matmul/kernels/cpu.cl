@@ -51,26 +51,6 @@ typedef struct {
 /* Copies are aligned to their vectors, and a plain store is one instruction where vstore may be several. */
 #define STORE_LOCAL(v, p, i) *(__local acc_v *)((p) + (i)) = (v)
 
-/* Elsewhere, too, vectors of the accumulator's type are loaded and stored as such, whatever their alignment:
- * PoCL makes each vload16 of sixteen loads, and takes a third of its time to make one of them again. */
-#if ON_CPU && defined(__clang__)
-typedef acc_v acc_any __attribute__((aligned(sizeof(acc_t))));
-#define ACCESS(space)                                                                                      \
-    __attribute__((overloadable)) inline acc_v load_any(space const acc_t *p) { return *(space const acc_any *)p; } \
-    __attribute__((overloadable)) inline void store_any(acc_v v, space acc_t *p) { *(space acc_any *)p = v; }
-ACCESS(__global)
-ACCESS(__local)
-ACCESS(__private)
-#undef LOAD_ACCV
-#undef STORE_ACCV
-#define LOAD_ACCV(p, i) load_any((p) + (i))
-#define STORE_ACCV(v, p, i) store_any(v, (p) + (i))
-#if IN == F32 || IN == F64
-#undef LOADV
-#define LOADV(p, i) LOAD_ACCV(p, i)
-#endif
-#endif
-
 /* Up to so many rows, the copy of rhs is made by the first row tile as it multiplies: then waiting for memory
  * overlaps with arithmetic. With more rows it matters less than reading the rows of rhs from end to end. */
 #define FUSED_ROWS 256
@@ -206,24 +186,12 @@ __kernel void pack_lhs(BUFFER_ARGS, const args_t args, __global acc_t *restrict 
         }                                                                      \
     } while (0)
 
-/* Intel's compiler takes two seconds for OpenCL's own atomic functions, and a quarter of one for clang's. */
-#if ON_CPU && defined(__clang__)
-#define DRAW(number) __atomic_fetch_add(number, 1, __ATOMIC_RELAXED)
-#define SET_BACK(number) __atomic_store_n(number, 0, __ATOMIC_RELAXED)
-#else
-#define DRAW(number) atomic_inc(number)
-#define SET_BACK(number) atomic_xchg(number, 0)
-#endif
-
 /* Runs what follows for every block of this work-item. */
 #if TURNS
 #define FOR_MY_BLOCKS(block) for (block = DRAW(turn); block < args.blocks; block = DRAW(turn))
-/* Every work-item ends with a number too high. Who has drawn the highest is the last to draw. */
-#define READY_FOR_NEXT_LAUNCH(block)                                           \
-    if (block == args.blocks + (int)get_num_groups(0) - 1)                     \
-        SET_BACK(turn);
 #else
 #define FOR_MY_BLOCKS(block) block = get_group_id(0);
+#undef READY_FOR_NEXT_LAUNCH
 #define READY_FOR_NEXT_LAUNCH(block)
 #endif
 
