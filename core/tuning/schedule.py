@@ -39,7 +39,10 @@ TELLING_RUN_S = 0.25
 
 KIN_FACTOR = 2.0
 """A candidate is not expected to do this many times better, for what is foreseen of it, than the best of its
-kin did. Where both have a formula of their own for what they take, that tells how they compare."""
+kin did."""
+
+KNOWN_KIN_FACTOR = 1.03
+"""The same where both have a formula for what they take: that compares kin better than others."""
 
 EXPECTED_FACTOR = 1.2
 """Nor is one to do this many times better than its formula says."""
@@ -250,7 +253,7 @@ class _Race:
         if nearest is None:
             return ""
         factor = standing.judged_by(nearest) / leader.samples.best
-        if factor < (1.0 if standing.expected_s and nearest.expected_s else KIN_FACTOR):
+        if factor < (KNOWN_KIN_FACTOR if standing.expected_s and nearest.expected_s else KIN_FACTOR):
             return ""
         return f"going by {nearest.name}, it would take {factor:.3g} times as long as {leader.name}"
 

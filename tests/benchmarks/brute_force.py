@@ -10,6 +10,7 @@ from statistics import fmean, median
 
 from rooftune.device.client import Client
 from rooftune.errors import UnsupportedError
+from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.tunables import MatmulInputs
 from rooftune.tuning.tunable import TunableSet
 
@@ -128,7 +129,10 @@ def compile_all(
 
 def programs_of(client: Client, tunables: TunableSet, index: int, inputs: MatmulInputs) -> Programs:
     """Raises UnsupportedError where the candidate refuses the problem."""
-    plan = tunables[index].proof.candidate.plan(inputs.problem, client.profile)
+    return programs_in(tunables[index].proof.candidate.plan(inputs.problem, client.profile))
+
+
+def programs_in(plan: LaunchPlan) -> Programs:
     return frozenset((call.source, call.options) for call in plan.calls)
 
 

@@ -54,13 +54,13 @@ from rooftune.device.client import Client
 from rooftune.errors import RooftuneError, UnsupportedError
 from rooftune.matmul.candidates import CANDIDATES
 from rooftune.matmul.problem import Elem, Shape
-from rooftune.matmul.tunables import MatmulCandidates, MatmulInputs
+from rooftune.matmul.tunables import MatmulInputs
 from rooftune.session import Session
 from rooftune.shapes_run import random_inputs
 from rooftune.tuning.decision import Decision
 from rooftune.tuning.tunable import TunableSet
 
-from .brute_force import Everything, compile_all, runner, sample_all
+from .brute_force import Everything, compile_all, programs_in, runner, sample_all
 from .pairs import Ratio, compare
 
 NOTABLE = 1.02
@@ -279,7 +279,7 @@ def _summaries(levels: list[str], results: list[Regret]) -> dict[str, dict[str, 
 def _compile_in_processes(jobs: int, folder: Path) -> dict[str, dict[int, float]]:
     """Compiles all programs of all cases into the folder, in so many processes.
 
-    Returns the seconds that took, by case and candidate, also where an earlier case left the program.
+    Returns the seconds that took, by case and candidate, also where an earlier case needed the programs.
     """
     began = time.perf_counter()
     command = [sys.executable, "-m", "tests.benchmarks.regret", *sys.argv[1:]]
@@ -302,17 +302,19 @@ def _compile_in_processes(jobs: int, folder: Path) -> dict[str, dict[int, float]
 
 def _compile(client: Client, cases: list[Case], shard: int, shards: int) -> None:
     """Compiles every `shards`-th candidate for all cases, and prints what each took."""
-    candidates = MatmulCandidates(client)
+    took_s: dict[tuple[str, tuple[str, ...]], float] = {}
     for index in range(shard, len(CANDIDATES), shards):
-        real_s: list[float] = []
         for case in cases:
             problem = Shape.parse(case.shape).problem(Elem.parse(case.dtype), batch=case.batch)
-            client.compilations.clear()
             with suppress(UnsupportedError, RooftuneError):
-                candidates.prepared(CANDIDATES[index], problem)
-                real_s += [sum(seconds for _, seconds in client.compilations)] if client.compilations else []
-                if real_s:
-                    print(case.label, index, real_s[-1], sep="\t", flush=True)
+                plan = CANDIDATES[index].plan(problem, client.profile)
+                for call in plan.calls:
+                    if (call.source, call.options) not in took_s:
+                        began = time.perf_counter()
+                        client.build(call.source, call.options, call.rewrite)
+                        took_s[call.source, call.options] = time.perf_counter() - began
+                seconds = sum(took_s[program] for program in programs_in(plan))
+                print(case.label, index, seconds, sep="\t", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -450,9 +452,7 @@ def below_floor(tunables: TunableSet, inputs: MatmulInputs, everything: Everythi
     return found
 
 
-def _compare(
-    versus: Versus, case: Case, level: str, decision: Decision, below: dict[str, float]
-) -> Regret:
+def _compare(versus: Versus, case: Case, level: str, decision: Decision, below: dict[str, float]) -> Regret:
     everything = versus.everything
     best, ratio = versus.best(decision.index)
     regret = max(1.0, ratio.median)

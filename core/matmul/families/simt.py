@@ -72,7 +72,7 @@ TILES = {
 # Fitted to an H200, where one multiprocessor makes 0.2 million multiply-adds in a microsecond.
 COSTS = Costs(finish_steps=1, per_s=2e11, start_s=6.2e-6)
 SLICE_COSTS = Costs(finish_steps=0.5, adding=1.2e6, slice_element=0.1, per_s=2e11, start_s=6e-6)
-AHEAD_DETOURS = {1: 1.03, 2: 1.0}
+AHEAD_DETOURS = {1: 1.05, 2: 1.0}
 """Foreseen of how many stages are brought in ahead."""
 
 
