@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from .places import HALF_MADE, cache_folder, drop_half_made
@@ -62,6 +62,10 @@ class BinaryCache:
         except OSError:
             with suppress(OSError):
                 os.unlink(name)
+
+    def turn(self, key: str) -> AbstractContextManager[bool]:
+        """Held while a program is compiled: whether another had it in the meantime, and may have saved it."""
+        return nullcontext(False)
 
     def forget(self, key: str) -> None:
         with suppress(OSError):

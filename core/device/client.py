@@ -181,12 +181,26 @@ class Client:
 
     def _build(self, source: str, options: tuple[str, ...], rewrite: Rewrite | None) -> cl.Program:
         key = binary_key(source, options, rewrite, self._binary_device)
+        program = self._stored(key, options)
+        if program is not None:
+            return program
+        with self._binaries.turn(key) as waited:
+            program = self._stored(key, options) if waited else None
+            return program or self._compiled(key, source, options, rewrite)
+
+    def _stored(self, key: str, options: tuple[str, ...]) -> cl.Program | None:
         stored = self._binaries.load(key)
-        if stored is not None:
-            try:
-                return self._from_binary(stored, options)
-            except (cl.Error, ValueError):
-                self._binaries.forget(key)
+        if stored is None:
+            return None
+        try:
+            return self._from_binary(stored, options)
+        except (cl.Error, ValueError):
+            self._binaries.forget(key)
+            return None
+
+    def _compiled(
+        self, key: str, source: str, options: tuple[str, ...], rewrite: Rewrite | None
+    ) -> cl.Program:
         began_s = time.perf_counter()
         self._compiler_loaded = True
         with faults.building(""):
@@ -386,14 +400,21 @@ class Client:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
             return cl.Buffer(self.context, flags, hostbuf=memory[start : start + nbytes])
 
-    def upload(self, data: bytes | bytearray | memoryview | np.ndarray) -> cl.Buffer:
-        """A buffer holding these bytes (of an array: its elements, row-major). Raises OutOfMemoryError."""
+    def upload(
+        self, data: bytes | bytearray | memoryview | np.ndarray, *, in_place: bool = False
+    ) -> cl.Buffer:
+        """A buffer holding these bytes (of an array: its elements, row-major). Raises OutOfMemoryError.
+
+        `in_place`: on a CPU device kernels work on the array itself, if that is contiguous and page-aligned.
+        """
         array = np.ascontiguousarray(data) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         if array.nbytes == 0:
             return self.empty(0)
         self.check_fits(array.nbytes)
         with faults.allocating(array.nbytes):
-            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+            sharing = in_place and self.profile.is_cpu
+            use = cl.mem_flags.USE_HOST_PTR if sharing else cl.mem_flags.COPY_HOST_PTR
+            flags = cl.mem_flags.READ_WRITE | use
             return cl.Buffer(self.context, flags, hostbuf=array.reshape(-1).view(np.uint8))
 
     def download(self, buffer: cl.Buffer, nbytes: int, *, offset: int = 0) -> bytes:

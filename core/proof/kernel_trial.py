@@ -32,7 +32,8 @@ from ..spec.launch import (
 from ..spec.reference import WrongOutput, compare, expected_by_numpy
 from ..spec.spec import Argument, Configuration, KernelSpec, parse_spec
 from .check import WrongResult
-from .trial import ENTRY, GUARD_BYTES, UNWRITTEN, Outcome, Phase, TooLarge, judged
+from .operands import GUARD_BYTES, UNWRITTEN
+from .trial import ENTRY, Outcome, Phase, TooLarge, judged
 
 REFERENCE = "the reference"
 """The case of what fails before any configuration is to blame."""

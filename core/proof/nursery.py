@@ -4,9 +4,10 @@ It never calls OpenCL: what that loads starts threads, and threads do not surviv
 threads all the same, a worker is a fresh interpreter instead. On Linux it ends with the thread that started
 it, and its workers with it; elsewhere each ends when its input closes.
 
-Requests come over its standard input, a socket, one at a time, each answered before the next:
+Requests come over its standard input, a socket, one at a time, each answered before the next. The first one
+is there before it has imported anything: the process that has work may be too busy to ask in time.
 
-    fork, with the other ends of a worker's input, output and errors   -> its process id
+    fork, with the other ends of each worker's input, output and errors   -> "forked", their process ids
     wait <process id> <seconds>     -> its exit code (of a signal: its number, negative), or "running"
 """
 
@@ -18,14 +19,19 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, NoReturn
 
-LOADED = b"loaded"
+FORKED = "forked"
 INSIDE = "ROOFTUNE_PROOF_WORKER"
 """Set in workers: a module that a proof names may use us when it is imported, and must not start workers."""
 
 ANSWER_TIMEOUT_S = 10.0
+MOST_BYTES = 1000
+"""Of a request, or an answer."""
+MOST_FORKS = 64
+"""Workers that one request asks for."""
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -54,16 +60,19 @@ class Lost(Exception):
 class Nursery:
     """The nursery's handle. Not thread-safe.
 
-    `reports` says `LOADED` once; only then may anything be asked. What it printed comes out of `printed`,
-    which closes when it ends.
+    It begins with its first workers, each given one of `lines` to read. Once `reports` has something to read
+    it has forked them, and only then, when `first` has returned them, may anything be asked. What it printed
+    comes out of `printed`, which closes when it ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lines: Sequence[bytes] = ()) -> None:
         """Starts it. Raises OSError where that is impossible."""
         if not sys.executable or getattr(sys, "frozen", False):  # frozen: it would be the program once more
             raise OSError("this Python has no interpreter to start")
         self.reports, theirs = socket.socketpair()
         self.reports.settimeout(ANSWER_TIMEOUT_S)
+        self._lost = False
+        self._begun: list[_Pipes] = []
         with theirs:
             self.process = subprocess.Popen(
                 _run("nursery"),
@@ -76,50 +85,92 @@ class Nursery:
             )
         assert self.process.stderr is not None
         self.printed: IO[bytes] = self.process.stderr
-        self._lost = False
-
-    def fork(self) -> Forked:
-        """A new worker. Raises Lost, or OSError where the system refuses."""
-        (jobs, give), (take, reports), (read, errors) = (os.pipe() for _ in range(3))
-        ours: list[IO[bytes]] = [os.fdopen(give, "wb", 0), os.fdopen(take, "rb", 0), os.fdopen(read, "rb", 0)]
-        theirs = [jobs, reports, errors]
         try:
-            answer = self._ask("fork", theirs)
-            if not answer.isdigit():
-                raise OSError(answer)
+            self._begin(lines)
+        except Lost:
+            pass  # its closed output says so
         except BaseException:
-            for stream in ours:
-                stream.close()
+            self.end()
+            raise
+
+    def _begin(self, lines: Sequence[bytes]) -> None:
+        """Asks for workers, who find these lines in their inputs."""
+        ends: list[int] = []
+        try:
+            for line in lines:
+                pipes = _Pipes()
+                self._begun.append(pipes)
+                ends += pipes.theirs
+                pipes.ours[0].write(line)
+            self._send("fork", ends)
+        except BaseException:
+            self._forget_begun()
             raise
         finally:
-            for end in theirs:
+            for end in ends:
                 os.close(end)
-        return Forked(self, int(answer), *ours)
+
+    def first(self) -> list[Forked]:
+        """The workers it was begun with. Raises Lost, or OSError where the system refuses."""
+        try:
+            return self._forked(self._answer())
+        finally:
+            self._forget_begun()
+
+    def fork(self, line: bytes) -> Forked:
+        """A new worker, with this line in its input. Raises Lost, or OSError where the system refuses."""
+        self._begin([line])
+        return self.first()[0]
+
+    def _forked(self, answer: str) -> list[Forked]:
+        what, *pids = answer.split()
+        if what != FORKED:
+            raise OSError(answer)
+        begun, self._begun = self._begun, []
+        return [Forked(self, int(pid), *pipes.ours) for pid, pipes in zip(pids, begun, strict=True)]
+
+    def _forget_begun(self) -> None:
+        for pipes in self._begun:
+            for stream in pipes.ours:
+                stream.close()
+        self._begun = []
 
     def exit_code(self, pid: int, timeout_s: float) -> int | None:
         """How a worker ended, or None when it still runs after so many seconds. Raises Lost."""
         answer = self._ask(f"wait {pid} {min(timeout_s, ANSWER_TIMEOUT_S / 2)}")
         return None if answer == "running" else int(answer)
 
-    def _ask(self, request: str, ends: list[int] | None = None) -> str:
-        """An answer that does not come in time, or to one who was interrupted, must not be taken for that to
-        the next request: then the nursery is given up."""
+    def _ask(self, request: str) -> str:
+        self._send(request)
+        return self._answer()
+
+    def _send(self, request: str, ends: Sequence[int] = ()) -> None:
         if self._lost:
             raise Lost("it was given up")
         self.signal(signal.SIGCONT)  # it may have been stopped with its workers
-        answer = ""
-        try:
-            socket.send_fds(self.reports, [request.encode()], ends or [])
-            answer = self.reports.recv(200).decode()
-        except OSError as error:
-            raise Lost(str(error)) from error
-        finally:
-            if not answer:
-                self._lost = True
-                self.signal(signal.SIGKILL)
+        with self._or_lost():
+            socket.send_fds(self.reports, [request.encode()], list(ends))
+
+    def _answer(self) -> str:
+        with self._or_lost():
+            answer = self.reports.recv(MOST_BYTES).decode()
         if not answer:
+            self._lost = True
             raise Lost("it has ended")
         return answer
+
+    @contextmanager
+    def _or_lost(self) -> Iterator[None]:
+        """An answer that does not come in time, or to one who was interrupted, must not be taken for that to
+        the next request: then the nursery is given up."""
+        try:
+            yield
+        except BaseException as error:
+            self._lost = True
+            self.signal(signal.SIGKILL)
+            if isinstance(error, OSError):
+                raise Lost(str(error)) from error
+            raise
 
     def signal(self, number: int) -> None:
         """To it and what it started, but not to its workers."""
@@ -131,9 +182,23 @@ class Nursery:
         """Ends it at once; its workers have to be ended before."""
         self.signal(signal.SIGKILL)
         self.reports.close()
+        self._forget_begun()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout_s)
         return self.process.returncode
+
+
+class _Pipes:
+    """A worker's input, output and errors: our ends, and its own until they are handed over."""
+
+    def __init__(self) -> None:
+        (jobs, give), (take, reports), (read, errors) = (os.pipe() for _ in range(3))
+        self.ours: list[IO[bytes]] = [
+            os.fdopen(give, "wb", 0),
+            os.fdopen(take, "rb", 0),
+            os.fdopen(read, "rb", 0),
+        ]
+        self.theirs = [jobs, reports, errors]
 
 
 class Forked:
@@ -174,42 +239,58 @@ class Forked:
 
 def main() -> None:
     """Fork workers until the socket closes."""
+    from .turns import shared_file
     from .worker import die_with_parent, end_group, load
 
     die_with_parent()
+    turns = shared_file()
     requests = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     load()
-    requests.sendall(LOADED)
     while True:
-        request, ends, _, _ = socket.recv_fds(requests, 200, 3)
+        request, ends, _, _ = socket.recv_fds(requests, MOST_BYTES, 3 * MOST_FORKS)
         if not request:
             end_group()
         what, *numbers = request.decode().split()
-        answer = _fork(requests, ends) if what == "fork" else _wait(int(numbers[0]), float(numbers[1]))
+        forks = what == "fork"
+        answer = _fork_each(requests, ends, turns) if forks else _wait(int(numbers[0]), float(numbers[1]))
         requests.sendall(answer.encode())
 
 
-def _fork(requests: socket.socket, ends: list[int]) -> str:
-    alone = _threads() == 1
+def _fork_each(requests: socket.socket, ends: list[int], turns: int | None) -> str:
+    pids: list[int] = []
     try:
-        pid = os.fork()
+        while ends:
+            pids.append(_fork(requests, ends[:3], ends[3:], turns))
+            ends = ends[3:]
     except OSError as error:
-        pid, answer = -1, str(error)
-    else:
-        answer = str(pid)
+        for pid in pids:
+            os.killpg(pid, signal.SIGKILL)
+        return f"none: {error}"
+    finally:
+        for end in ends:
+            os.close(end)
+    return " ".join([FORKED, *map(str, pids)])
+
+
+def _fork(requests: socket.socket, ends: list[int], others: list[int], turns: int | None) -> int:
+    """A worker with these ends; `others` are not its own."""
+    alone = _threads() == 1
+    pid = os.fork()
     if pid == 0:
-        _become_worker(requests, ends, imported=alone)
+        for end in others:
+            os.close(end)
+        _become_worker(requests, ends, turns, imported=alone)
     with suppress(OSError):  # here too: it may be signalled by its group as soon as it is known
         os.setpgid(pid, pid)
     for end in ends:
         os.close(end)
-    return answer
+    return pid
 
 
-def _become_worker(requests: socket.socket, ends: list[int], imported: bool) -> NoReturn:
+def _become_worker(requests: socket.socket, ends: list[int], turns: int | None, imported: bool) -> NoReturn:
     code = 1
     try:
         requests.close()
@@ -221,7 +302,7 @@ def _become_worker(requests: socket.socket, ends: list[int], imported: bool) -> 
             os.execv(sys.executable, _run("worker"))
         from . import worker
 
-        worker.main()
+        worker.main(turns)
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)

@@ -4,11 +4,19 @@ A worker proves one candidate after another, often on the same problem, and for 
 and sums take longer than the candidate. On a CPU device a kernel runs in the worker's own memory, so what is
 kept for the next candidate might have been written to by this one: a checksum is taken of it when it is made,
 and compared after every run.
+
+A thread makes them while the candidate's programs are compiled, and the sums with them.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +33,15 @@ UNWRITTEN = 0xFF
 KEPT_BYTES = 3 << 28
 """What a worker keeps for its next candidates, at the most: operands of 8192 x 8192 in f32."""
 
+PAGE_BYTES = 4096
+"""Buffers' memory begins at a multiple of this, so that a CPU device can compute on it where it is."""
+
+NICENESS = 4
+"""Of the thread that makes operands: on a busy machine the compiler is what is waited for."""
+
 Raw = NDArray[np.uint8]
+Cases = list[tuple[str, Problem]]
+"""Problems and their names."""
 
 
 class Operands:
@@ -44,13 +60,18 @@ class Operands:
 
     @property
     def reference(self) -> Reference:
-        """Made from operands that `verify` has looked at."""
+        self.make_reference()
+        assert self._reference is not None
+        return self._reference
+
+    def make_reference(self) -> None:
+        """Once. What is written to the operands before that shows in their sums."""
         if self._reference is None:
             p = self.problem
             a, b = matrix_in(self.lhs, p.lhs), matrix_in(self.rhs, p.rhs)
-            self._reference = Reference(a, b, p.elem, p.precision, self._rng)
-            self._sums += [_checksum(array) for array in self._reference.arrays]
-        return self._reference
+            reference = Reference(a, b, p.elem, p.precision, self._rng)
+            self._sums += [_checksum(array) for array in reference.arrays]
+            self._reference = reference
 
     def verify(self) -> None:
         """Raise WrongResult if somebody wrote to what is kept here: no kernel was ever given it."""
@@ -63,27 +84,76 @@ class Operands:
 
 
 class KeptOperands:
-    """Operands by problem; those used longest ago go when they grow too large. For one thread."""
+    """Operands by problem; those used longest ago go when they grow too large.
+
+    For one thread, and one of its own that makes operands ahead.
+    """
 
     def __init__(self, rng: np.random.Generator | None = None, *, most_bytes: int = KEPT_BYTES) -> None:
         self._rng = rng or np.random.default_rng()
         self._most_bytes = most_bytes
         self._kept: OrderedDict[tuple[object, ...], Operands] = OrderedDict()
+        self._making = threading.Lock()
+        self._latest: Future[Cases] | None = None
+
+    def ahead(self, listed: Callable[[], Cases]) -> Future[Cases]:
+        """Has cases listed and then their operands and sums made, in this order, while other work is done.
+
+        What an earlier call has not come to yet is given up.
+        """
+        cases: Future[Cases] = Future()
+        self._latest = cases
+        thread = threading.Thread(
+            target=self._make_ahead, args=(listed, cases), name="rooftune-operands", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the system allows no more: each is made when it is asked for
+            _listed(listed, cases)
+        return cases
 
     def of(self, problem: Problem) -> Operands:
         """Operands for a problem; the layout of its output is no matter."""
-        key = (problem.lhs, problem.rhs, problem.precision)
-        found = self._kept.get(key)
-        if found is None:
-            self._make_room(problem.lhs.size_bytes + problem.rhs.size_bytes)
-            found = self._kept[key] = Operands(problem, self._rng)
-        self._kept.move_to_end(key)
-        return found
+        with self._making:
+            key = (problem.lhs, problem.rhs, problem.precision)
+            found = self._kept.get(key)
+            if found is None:
+                self._make_room(problem.lhs.size_bytes + problem.rhs.size_bytes)
+                found = self._kept[key] = Operands(problem, self._rng)
+            self._kept.move_to_end(key)
+            found.make_reference()
+            return found
+
+    def _make_ahead(self, listed: Callable[[], Cases], cases: Future[Cases]) -> None:
+        _give_way()
+        if not _listed(listed, cases):
+            return
+        with suppress(Exception):  # who asks for them is told
+            for _, problem in cases.result():
+                if self._latest is not cases:
+                    return
+                self.of(problem)
 
     def _make_room(self, nbytes: int) -> None:
         held = sum(operands.nbytes for operands in self._kept.values())
         while self._kept and held + nbytes > self._most_bytes:
             held -= self._kept.popitem(last=False)[1].nbytes
+
+
+def _listed(listed: Callable[[], Cases], cases: Future[Cases]) -> bool:
+    try:
+        cases.set_result(listed())
+    except BaseException as error:  # raised where it is asked for
+        cases.set_exception(error)
+        return False
+    return True
+
+
+def _give_way() -> None:
+    """Has this thread run when others have nothing to do. Linux only: elsewhere the whole process would."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def buffer_bytes(operand: Operand) -> int:
@@ -121,8 +191,17 @@ def check_guards(raw: Raw, operand: Operand) -> None:
         raise WrongResult(f"it wrote {changed} bytes {place} the output's elements")
 
 
+def unwritten(nbytes: int) -> Raw:
+    """So many bytes of UNWRITTEN, from the beginning of a page on."""
+    memory = np.empty(nbytes + PAGE_BYTES, np.uint8)
+    start = -memory.ctypes.data % PAGE_BYTES
+    raw = memory[start : start + nbytes]
+    raw.fill(UNWRITTEN)
+    return raw
+
+
 def _random(operand: Operand, rng: np.random.Generator) -> Raw:
-    raw = np.full(buffer_bytes(operand), UNWRITTEN, np.uint8)
+    raw = unwritten(buffer_bytes(operand))
     elements = matrix_in(raw, operand)
     distinct = tuple(slice(0, 1) if s == 0 else slice(None) for s in operand.strides)
     wanted = elements[distinct]

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from ..config import ProofConfig
 from ..waiting import DEVICE, waiting
-from .nursery import INSIDE, LOADED, Forked, Lost, Nursery, module_paths
+from .nursery import INSIDE, MOST_FORKS, Forked, Lost, Nursery, module_paths
 from .outcome import Outcome
 
 START_TIMEOUT_S = 60.0
@@ -120,6 +120,8 @@ class _Cradle:
 
     nursery: Nursery
     deadline_s: float
+    greeted: bool
+    """Whether the workers it was begun with know their device."""
     loaded: bool = False
     printed: bytes = b""
 
@@ -326,20 +328,39 @@ class Pool:
         try:
             if self._cradle is None:
                 self._cradle = self._start_nursery()
-            if self._cradle.loaded and (self.hello or self.expected):
-                while len(self._workers) < self._wanted:
-                    self._workers.append(self._start(self._cradle.nursery))
+            while self._cradle.loaded and self._first_line and len(self._workers) < self._wanted:
+                forked = self._cradle.nursery.fork(self._first_line)
+                self._welcome([forked], greeted=self.hello is not None)
         except Lost:
             self._lose_nursery()
         except OSError as error:
             self._give_up(f"a worker cannot be started: {error}")
 
+    @property
+    def _first_line(self) -> bytes:
+        """What a worker begins with: the hello, or the expected device. Empty: neither is known yet."""
+        if self.hello is not None:
+            return _line({"hello": self.hello})
+        return _line({"expect": self.expected}) if self.expected else b""
+
     def _start_nursery(self) -> _Cradle:
-        nursery = Nursery()
-        cradle = _Cradle(nursery, time.monotonic() + START_TIMEOUT_S)
+        first = min(self._wanted - len(self._workers), MOST_FORKS) if self._first_line else 0
+        nursery = Nursery([self._first_line] * first)
+        cradle = _Cradle(nursery, time.monotonic() + START_TIMEOUT_S, greeted=self.hello is not None)
         self._selector.register(nursery.reports, selectors.EVENT_READ, cradle)
         self._selector.register(nursery.printed, selectors.EVENT_READ, cradle)
         return cradle
+
+    def _welcome(self, forked: Iterable[Forked], *, greeted: bool) -> None:
+        for process in forked:
+            worker = _Worker(process)
+            self._workers.append(worker)
+            for stream in (process.stdout, process.stderr):
+                self._selector.register(stream, selectors.EVENT_READ, worker)
+            if greeted:
+                self._count_in(worker)
+            if self._pausers:
+                process.signal(signal.SIGSTOP)
 
     def _lose_nursery(self) -> None:
         """It has ended. Its workers end too, each when that is seen, and then there is another."""
@@ -358,25 +379,21 @@ class Pool:
         if self._lost_nurseries >= MAX_LOST_NURSERIES:
             self._give_up(f"the process that starts workers was ended {self._lost_nurseries} times")
 
-    def _start(self, nursery: Nursery) -> _Worker:
-        worker = _Worker(nursery.fork())
-        if self.hello is None:
-            self._send(worker, {"expect": self.expected})
-        for stream in (worker.process.stdout, worker.process.stderr):
-            self._selector.register(stream, selectors.EVENT_READ, worker)
-        return worker
-
     def _greet(self) -> None:
         for worker in self._workers:
             if self.hello is not None and not worker.greeted:
-                worker.greeted = True
-                worker.deadline_s = time.monotonic() + START_TIMEOUT_S
                 self._send(worker, {"hello": self.hello})
-                self.usage.workers += 1
+                self._count_in(worker)
+
+    def _count_in(self, worker: _Worker) -> None:
+        """It knows its device."""
+        worker.greeted = True
+        worker.deadline_s = time.monotonic() + START_TIMEOUT_S
+        self.usage.workers += 1
 
     def _send(self, worker: _Worker, message: dict[str, Any]) -> None:
         with suppress(OSError):  # it is dead: its closed output says so
-            worker.process.stdin.write((json.dumps(message) + "\n").encode())
+            worker.process.stdin.write(_line(message))
 
     def _hand_out(self) -> None:
         for worker in list(self._workers):
@@ -400,10 +417,10 @@ class Pool:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _timed(self, worker: _Worker) -> bool:
-        """Whether its clock runs: not while it idles, or waits for its hello or for the device."""
+        """Whether its clock runs: not while it idles, or waits for its hello, another one or the device."""
         if not worker.ready:
             return worker.greeted
-        return worker.ticket is not None and worker.phase != "wait"
+        return worker.ticket is not None and worker.phase not in ("wait", "turn")
 
     def _end_late(self) -> None:
         now_s = time.monotonic()
@@ -451,10 +468,7 @@ class Pool:
         with self._lock:
             nursery = cradle.nursery
             if stream is not nursery.printed:
-                with suppress(OSError):
-                    cradle.loaded = nursery.reports.recv(len(LOADED)) == LOADED
-                if cradle.loaded:
-                    self._selector.unregister(nursery.reports)  # answers from now on, to who asks
+                self._read_first(cradle)
                 return
             data = os.read(nursery.printed.fileno(), 1 << 16)
             cradle.printed = (cradle.printed + data)[-KEPT_OUTPUT_BYTES:]
@@ -464,6 +478,19 @@ class Pool:
             nursery.printed.close()
             if cradle is self._cradle:
                 self._lose_nursery()
+
+    def _read_first(self, cradle: _Cradle) -> None:
+        """It is loaded, and has forked the workers that it was begun with. Or it has ended."""
+        try:
+            workers = cradle.nursery.first()
+        except Lost:
+            return  # its closed output says the rest
+        except OSError as error:
+            self._give_up(f"a worker cannot be started: {error}")
+            workers = []
+        cradle.loaded = True
+        self._selector.unregister(cradle.nursery.reports)  # answers from now on, to who asks
+        self._welcome(workers, greeted=cradle.greeted)
 
     def _report(self, worker: _Worker, message: dict[str, Any]) -> None:
         # A check is our own arithmetic: only a busy machine makes it slow.
@@ -551,6 +578,10 @@ class Pool:
             self._cradle.nursery.signal(signal.SIGKILL)
         while self._waiting:
             self._waiting.popleft().resolve(Outcome("unavailable", reason))
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return (json.dumps(message) + "\n").encode()
 
 
 def _why_not() -> str:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..device.client import Client
 from ..errors import BuildError, DeviceFaultError, OutOfMemoryError, RooftuneError, UnsupportedError
@@ -17,7 +16,16 @@ from ..matmul.cost import compute_ops
 from ..matmul.executor import Prepared, prepare
 from ..matmul.problem import Problem
 from .check import WrongResult
-from .operands import GUARD_BYTES, UNWRITTEN, KeptOperands, Operands, buffer_bytes, check_guards, matrix_in
+from .operands import (
+    GUARD_BYTES,
+    KeptOperands,
+    Operands,
+    Raw,
+    buffer_bytes,
+    check_guards,
+    matrix_in,
+    unwritten,
+)
 from .outcome import Outcome as Outcome
 from .subject import Candidate
 from .suite import provable, suite
@@ -62,37 +70,6 @@ def judged(run: Callable[[], object], case: str, cases: int) -> Outcome:
         return Outcome("error", f"{type(error).__name__}: {error}", case, cases)
 
 
-def try_candidate(
-    client: Client,
-    candidate: Candidate,
-    cases: Iterable[tuple[str, Problem]],
-    *,
-    phase: Phase,
-    hold: Callable[[], AbstractContextManager[object]],
-    kept: KeptOperands,
-) -> Outcome:
-    """Proves a candidate on each problem it accepts; the first failure ends it.
-
-    `hold` is entered for what runs on the device; compiling and checking happen outside of it.
-    """
-    refused = skipped = ""
-    done = 0
-    for name, problem in cases:
-        trial = Trial(client, candidate, problem, kept)
-        outcome = judged(partial(trial, partial(phase, case=name), hold), name, done + 1)
-        if outcome.status == "unsupported":
-            refused = outcome.reason
-        elif outcome.status == "skipped":
-            skipped = outcome.reason
-        elif outcome.status != "right":
-            return replace(outcome, reason=f"{outcome.reason} ({name}: {describe(problem)})")
-        else:
-            done += 1
-    if done or skipped:
-        return Outcome("right", skipped, cases=done)
-    return Outcome("unsupported", refused)
-
-
 AT_HAND = "the problem itself"
 
 
@@ -108,12 +85,65 @@ def prove(
 ) -> Outcome:
     """Proves a candidate on the suite (unless that was done before) and on the problem at hand.
 
-    `kept` has operands for the next candidate as well.
+    What it is tried on is made while its programs are compiled. `kept` has operands for the next candidate as
+    well. `hold` is entered for what runs on the device; compiling and checking happen outside of it.
     """
-    cases = suite(candidate, problem, client.profile) if with_suite else []
     stand_in = provable(problem)
-    cases.append((AT_HAND if stand_in is problem else f"one like it, {describe(stand_in)}", stand_in))
-    return try_candidate(client, candidate, cases, phase=phase, hold=hold, kept=kept or KeptOperands())
+    at_hand = AT_HAND if stand_in is problem else f"one like it, {describe(stand_in)}"
+
+    def listed() -> list[tuple[str, Problem]]:
+        cases = suite(candidate, problem, client.profile) if with_suite else []
+        return [*cases, (at_hand, stand_in)]
+
+    kept = kept or KeptOperands()
+    cases = kept.ahead(listed)
+
+    def compile_all() -> None:
+        phase("build", at_hand)
+        for call in candidate.plan(problem, client.profile).calls:
+            client.build(call.source, call.options, call.rewrite)
+        phase("check", at_hand)
+        cases.result()
+
+    built = judged(compile_all, at_hand, 0)
+    if built.status != "right":
+        return _told(built, at_hand, problem)
+    return _try_all(client, candidate, cases.result(), phase=phase, hold=hold, kept=kept)
+
+
+def _try_all(
+    client: Client,
+    candidate: Candidate,
+    cases: Iterable[tuple[str, Problem]],
+    *,
+    phase: Phase,
+    hold: Callable[[], AbstractContextManager[object]],
+    kept: KeptOperands,
+) -> Outcome:
+    """Each problem that the candidate accepts; the first failure ends it."""
+    refused = skipped = ""
+    done = 0
+    for name, problem in cases:
+        trial = Trial(client, candidate, problem, kept)
+        outcome = judged(partial(trial, partial(phase, case=name), hold), name, done + 1)
+        if outcome.status == "unsupported":
+            refused = outcome.reason
+        elif outcome.status == "skipped":
+            skipped = outcome.reason
+        elif outcome.status != "right":
+            return _told(outcome, name, problem)
+        else:
+            done += 1
+    if done or skipped:
+        return Outcome("right", skipped, cases=done)
+    return Outcome("unsupported", refused)
+
+
+def _told(outcome: Outcome, case: str, problem: Problem) -> Outcome:
+    """The outcome, its reason with the problem it happened on."""
+    if outcome.status in ("unsupported", "skipped"):
+        return outcome
+    return replace(outcome, reason=f"{outcome.reason} ({case}: {describe(problem)})")
 
 
 def describe(problem: Problem) -> str:
@@ -141,45 +171,52 @@ class Trial:
     ) -> None:
         """Raises what went wrong: UnsupportedError, BuildError, WrongResult, …"""
         phase("build")
-        plan = self.candidate.plan(self.problem, self.client.profile)
+        prepared = prepare(self.client, self.candidate.plan(self.problem, self.client.profile))
+        phase("check")
         operands = self.kept.of(self.problem)
-        prepared = prepare(self.client, plan)
+        given = (operands.lhs, operands.rhs)
+        before = [raw.copy() for raw in given] if self.small else []
         phase("wait")
         with hold(), self.client.naming(self.candidate.name):
             phase("run")
-            buffers = [self._upload(raw) for raw in (operands.lhs, operands.rhs)]
+            buffers = [self._placed(raw) for raw in given]
             # Twice: what a kernel leaves behind in its scratch buffers must not change the next result.
             results = [self._run(prepared, *buffers) for _ in range(2 if self.small else 1)]
-            read_only = [self._bytes(b, b.size) for b in buffers] if self.small else []
+            after = [self._read(buffer, raw) for buffer, raw in zip(buffers, given, strict=True) if before]
         phase("check")
+        for name, was, is_now in zip(("lhs", "rhs"), before, after, strict=False):
+            if not np.array_equal(was, is_now):
+                raise WrongResult(f"it wrote to {name}, which it may only read")
         operands.verify()
         self._check(results[0], operands)
         if not np.array_equal(results[0], results[-1]):
             self._check(results[-1], operands)
-        for name, before, after in zip(("lhs", "rhs"), (operands.lhs, operands.rhs), read_only, strict=False):
-            if not np.array_equal(before, after):
-                raise WrongResult(f"it wrote to {name}, which it may only read")
 
-    def _upload(self, raw: NDArray[np.uint8]) -> Any:
+    def _placed(self, raw: Raw) -> Any:
+        """The bytes as a buffer; on a CPU device the kernel works on this very memory."""
         try:
-            return self.client.upload(raw)
+            return self.client.upload(raw, in_place=True)
         except OutOfMemoryError as error:
             raise TooLarge(f"not run on the problem itself: {error}") from error
 
-    def _run(self, prepared: Prepared, lhs: Any, rhs: Any) -> NDArray[np.uint8]:
+    def _run(self, prepared: Prepared, lhs: Any, rhs: Any) -> Raw:
         """The bytes of the output's buffer after a run into unwritten memory."""
         client = self.client
-        unwritten = np.full(buffer_bytes(self.problem.out), UNWRITTEN, np.uint8)
-        out = self._upload(unwritten)
+        result = unwritten(buffer_bytes(self.problem.out))
+        out = self._placed(result)
         prepared.bind(lhs, rhs, out)
         prepared.enqueue()
         client.counters.count_launch(ENTRY)
         client.sync()
-        return self._bytes(out, unwritten.nbytes)
+        return self._read(out, result)
 
-    def _bytes(self, buffer: Any, nbytes: int) -> NDArray[np.uint8]:
-        return np.frombuffer(self.client.download(buffer, nbytes), np.uint8)
+    def _read(self, buffer: Any, placed: Raw) -> Raw:
+        """The bytes that a buffer made of `placed` holds now: there, where the device shares that memory."""
+        in_place = self.client.profile.is_cpu
+        result = placed if in_place else np.empty_like(placed)
+        self.client.read_into(result, buffer, in_place=in_place)
+        return result
 
-    def _check(self, out: NDArray[np.uint8], operands: Operands) -> None:
+    def _check(self, out: Raw, operands: Operands) -> None:
         check_guards(out, self.problem.out)
         operands.reference.check(matrix_in(out, self.problem.out))

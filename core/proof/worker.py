@@ -10,7 +10,8 @@ parent.
           {"job": {…}, "path": where modules are found}                one at a time
     out   {"ready": true} | {"unavailable": reason}
           {"stale": true}                              a module that it imported has changed: ask another one
-          {"phase": "build" | "wait" | "run" | "check", "case": name}  as it goes
+          {"phase": "build" | "turn" | "wait" | "run" | "check", "case": name}  as it goes; in turn and wait
+                                                       it waits for another worker, or for the device
           {"done": outcome, "launches": n, "compiles": n}
 """
 
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1
 
 
-def main() -> None:
-    """Serve jobs until the input closes."""
+def main(turns: int | None = None) -> None:
+    """Serve jobs until the input closes. `turns`: a file whose locks all workers of a pool share."""
     die_with_parent()
     jobs, reports = _take_pipes()
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_watch, args=(jobs, inbox), daemon=True).start()
     report = _Reporter(reports)
     try:
-        client = _open(inbox)
+        client = _open(inbox, turns, report)
     except Exception as error:
         report({"unavailable": f"{type(error).__name__}: {error}"})
         return
@@ -55,8 +56,8 @@ def main() -> None:
     report({"ready": True})
     kernels: list[KernelTrials] = []
     kept, imported = KeptOperands(), _Imported()
+    message = _next(inbox, client)
     while True:
-        message = _next(inbox, client)
         job, sys.path[:] = message["job"], message["path"]
         if imported.changed():
             report({"stale": True})
@@ -65,6 +66,7 @@ def main() -> None:
         outcome = serve(client, job, report.phase, kernels, kept, imported)
         used = client.counters.since(before)
         report({"done": outcome.to_json(), "launches": used.total, "compiles": used.compiles})
+        message = inbox.get()
 
 
 def serve(
@@ -161,18 +163,20 @@ def load() -> None:
     """Import what is the same for every device. Nothing here may call OpenCL."""
     from ..device import client, discovery  # noqa: F401
     from ..matmul.candidates import CANDIDATES  # noqa: F401
-    from . import kernel_trial, suite, trial  # noqa: F401
+    from . import kernel_trial, suite, trial, turns  # noqa: F401
 
 
-def _open(inbox: queue.SimpleQueue[dict[str, Any]]) -> Client:
+def _open(inbox: queue.SimpleQueue[dict[str, Any]], turns: int | None, report: _Reporter) -> Client:
     """The client of the device that the hello names: the expected one, if it is that."""
     from ..device.client import Client
     from ..device.discovery import list_devices, location_of
+    from .turns import Turns
 
+    binaries = Turns(turns, report.in_turn)
     message, expected = inbox.get(), None
     if "expect" in message:
         with suppress(Exception):  # whoever asked for it will say what is wrong
-            expected = Client(message["expect"]["device"])
+            expected = Client(message["expect"]["device"], binaries=binaries)
         message = _next(inbox, expected)
     hello = message["hello"]
     same = [d for d in list_devices() if d.usable and d.profile.id == hello["device_id"]]
@@ -181,14 +185,19 @@ def _open(inbox: queue.SimpleQueue[dict[str, Any]]) -> Client:
     devices = [d.device for d in same if d.device is not None]
     chosen = next((d for d in devices if location_of(d) == hello["location"]), devices[0])
     _limit_memory(hello["memory_bytes"])
-    return expected if expected is not None and expected.device == chosen else Client(chosen)
+    if expected is not None and expected.device == chosen:
+        return expected
+    return Client(chosen, binaries=binaries)
 
 
 IDLE_S = 0.02
 
 
 def _next(inbox: queue.SimpleQueue[dict[str, Any]], client: Client | None) -> dict[str, Any]:
-    """The next message. While there is none the compiler is loaded, which the first job does otherwise."""
+    """The next message. While there is none the compiler is loaded, which the first job does otherwise.
+
+    Not once there was a job: then others may be busy with what came of it.
+    """
     with suppress(queue.Empty):
         return inbox.get(timeout=IDLE_S)
     if client is not None:
@@ -199,13 +208,19 @@ def _next(inbox: queue.SimpleQueue[dict[str, Any]], client: Client | None) -> di
 class _Reporter:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._case = ""
 
     def __call__(self, message: dict[str, Any]) -> None:
         self._stream.write(json.dumps(message) + "\n")
         self._stream.flush()
 
     def phase(self, what: str, case: str) -> None:
+        self._case = case
         self({"phase": what, "case": case})
+
+    def in_turn(self, waits: bool) -> None:
+        """Whether it waits until another worker has compiled what it needs as well."""
+        self.phase("turn" if waits else "build", self._case)
 
 
 def _take_pipes() -> tuple[TextIO, TextIO]:

@@ -41,7 +41,7 @@ def test_the_same_problem_has_the_same_operands_and_another_has_its_own():
 
 
 def test_what_was_used_longest_ago_goes_when_room_is_needed():
-    kept = KeptOperands(most_bytes=80_000)
+    kept = KeptOperands(most_bytes=150_000)
     problems = [Problem.of(64, 64, k) for k in (60, 61, 62)]
     first, second = (kept.of(problem) for problem in problems[:2])
     assert kept.of(problems[0]) is first

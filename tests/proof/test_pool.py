@@ -275,7 +275,7 @@ def test_the_answer_to_one_who_was_interrupted_is_not_taken_for_another(pool, mo
         patched.setattr(nursery, "reports", Interrupted(nursery.reports))
         nursery.exit_code(os.getpid(), 0)
     with pytest.raises(Lost):
-        nursery.fork()
+        nursery.fork(b"")
     assert [pool.submit(job("right")).wait().status for _ in range(3)] == ["right"] * 3
 
 
