@@ -146,7 +146,8 @@ class MatmulCandidates:
             key=lambda inputs: MatmulAutotuneKey.build(inputs.problem, level),
             inputs=lambda _key, inputs: self._measuring(inputs),
         ).with_bounds(lambda _key, inputs: bounds(inputs), lambda _key, inputs: again(inputs))
-        tunables.with_check(OutputCheck(self.client))
+        check = OutputCheck(self.client)
+        tunables.with_check(check, check.ahead)
         tunables.with_floor(lambda _key, inputs, tunable: self.floor_s(tunable.name, inputs, bounds(inputs)))
         tunables.with_foresight(lambda _key, inputs, tunable: self.foresight(tunable.name, inputs))
         groups = tune_groups(self.client.profile)

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from ..config import ProofConfig
 from ..waiting import DEVICE, waiting
+from .cores import cores
 from .nursery import INSIDE, MOST_FORKS, Forked, Lost, Nursery, module_paths
 from .outcome import Outcome
 
@@ -37,7 +38,7 @@ MAX_LOST_NURSERIES = 3
 
 MOST_WORKERS = 4
 EARLY_WORKERS = 2
-"""How many are started before it is known what there is to prove."""
+"""How many are started before it is known what there is to prove, where there are cores for them."""
 
 _DURING = {"build": "while it was compiled", "check": "after it ran"}
 _TELLING = re.compile(r"\berror\b|\bassert|\bfatal|\bcannot\b", re.IGNORECASE)
@@ -83,6 +84,11 @@ class Ticket:
     def done(self) -> bool:
         return self.outcome is not None
 
+    @property
+    def programs(self) -> str:
+        """Names what has to be compiled for it; empty where that is not known."""
+        return str(self.job.get("programs", ""))
+
 
 @dataclass
 class Usage:
@@ -109,6 +115,8 @@ class _Worker:
     ready: bool = False
     served: int = 0
     ticket: Ticket | None = None
+    programs: str = ""
+    """Of its latest job."""
     deadline_s: float = 0.0
     unread: bytes = b""
     printed: bytes = b""
@@ -164,6 +172,8 @@ class Pool:
         os.set_blocking(self._wake_in, False)
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         self._owner = os.getpid()
+        self._other_cores = max(1, cores() - 1)
+        """One is for the process that has work, which imports, opens the device, and checks."""
         self._closed = False
         atexit.register(self.close)
 
@@ -193,8 +203,7 @@ class Pool:
                 ticket.resolve(Outcome("unavailable", self.unavailable or "the workers were ended"))
                 return ticket
             self._waiting.append(ticket)
-            jobs = len(self._waiting) + sum(w.ticket is not None for w in self._workers)
-            self._wanted = max(self._wanted, min(self.size, jobs))
+            self._wanted = max(self._wanted, min(self.size, self._useful_workers()))
         self._wake()
         return ticket
 
@@ -396,17 +405,37 @@ class Pool:
             worker.process.stdin.write(_line(message))
 
     def _hand_out(self) -> None:
-        for worker in list(self._workers):
-            if not worker.ready or worker.ticket is not None:
+        for ticket in list(self._waiting):
+            worker = None if ticket.done else self._free_for(ticket)
+            if worker is None and not ticket.done:
                 continue
-            while self._waiting and worker.ticket is None:
-                ticket = self._waiting.popleft()
-                if ticket.done:
-                    continue
-                worker.ticket = ticket
-                worker.phase, worker.case = "build", ""
-                worker.deadline_s = time.monotonic() + self.timeout_s
-                self._send(worker, {"job": ticket.job, "path": module_paths()})
+            self._waiting.remove(ticket)
+            if worker is not None:
+                self._hand_over(ticket, worker)
+
+    def _hand_over(self, ticket: Ticket, worker: _Worker) -> None:
+        worker.ticket, worker.programs = ticket, ticket.programs
+        worker.phase, worker.case = "build", ""
+        worker.deadline_s = time.monotonic() + self.timeout_s
+        self._send(worker, {"job": ticket.job, "path": module_paths()})
+
+    def _free_for(self, ticket: Ticket) -> _Worker | None:
+        """A worker for it, best the one that has its programs; none while that one is busy and cores are few.
+
+        What is compiled and computed for one candidate serves the next one of the same programs.
+        """
+        with_them = [w for w in self._workers if ticket.programs and w.programs == ticket.programs]
+        busy = sum(w.ticket is not None for w in self._workers)
+        if any(w.ticket is not None for w in with_them) and busy >= self._other_cores:
+            return None
+        free = [w for w in (*with_them, *self._workers) if w.ready and w.ticket is None]
+        return free[0] if free else None
+
+    def _useful_workers(self) -> int:
+        """As many as there are jobs; or, where that is more than cores, one for all that share programs."""
+        tickets = [*self._waiting, *(w.ticket for w in self._workers if w.ticket is not None)]
+        different = {ticket.programs or id(ticket) for ticket in tickets}
+        return min(len(tickets), max(len(different), self._other_cores))
 
     def _next_deadline_s(self) -> float | None:
         if self._pausers:
@@ -605,16 +634,8 @@ def early_pool(config: ProofConfig, device: str | int | None) -> Pool | None:
     if config.mode != "worker":
         return None
     pool = pool_for(config, {"device": device})
-    pool.warm_up(EARLY_WORKERS)
+    pool.warm_up(min(EARLY_WORKERS, max(1, cores() - 1)))
     return pool
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def _how_it_ended(code: int | None) -> str:

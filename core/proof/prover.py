@@ -220,8 +220,9 @@ class DeviceProver:
             return suite_known
         if known is not None:
             return known
+        job = _matmul_job(proof, problem, with_suite=suite_known is None)
         return Pending(
-            self._submit(_matmul_job(proof, problem, with_suite=suite_known is None)),
+            self._submit({"programs": of_suite["programs"], **job}),
             inline=lambda: prove(
                 self.client,
                 candidate,

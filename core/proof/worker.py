@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .kernel_trial import KernelTrials
     from .operands import KeptOperands
     from .trial import Outcome, Phase
+    from .turns import Turns
 
 PR_SET_PDEATHSIG = 1
 
@@ -46,8 +47,11 @@ def main(turns: int | None = None) -> None:
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_watch, args=(jobs, inbox), daemon=True).start()
     report = _Reporter(reports)
+    from .turns import Turns
+
+    binaries = Turns(turns, report.in_turn)
     try:
-        client = _open(inbox, turns, report)
+        client = _open(inbox, binaries)
     except Exception as error:
         report({"unavailable": f"{type(error).__name__}: {error}"})
         return
@@ -166,13 +170,11 @@ def load() -> None:
     from . import kernel_trial, suite, trial, turns  # noqa: F401
 
 
-def _open(inbox: queue.SimpleQueue[dict[str, Any]], turns: int | None, report: _Reporter) -> Client:
+def _open(inbox: queue.SimpleQueue[dict[str, Any]], binaries: Turns) -> Client:
     """The client of the device that the hello names: the expected one, if it is that."""
     from ..device.client import Client
     from ..device.discovery import list_devices, location_of
-    from .turns import Turns
 
-    binaries = Turns(turns, report.in_turn)
     message, expected = inbox.get(), None
     if "expect" in message:
         with suppress(Exception):  # whoever asked for it will say what is wrong
@@ -190,7 +192,8 @@ def _open(inbox: queue.SimpleQueue[dict[str, Any]], turns: int | None, report: _
     return Client(chosen, binaries=binaries)
 
 
-IDLE_S = 0.02
+IDLE_S = 0.1
+"""No job for so long, and none is about to come: on few cores who has one is still opening the device."""
 
 
 def _next(inbox: queue.SimpleQueue[dict[str, Any]], client: Client | None) -> dict[str, Any]:

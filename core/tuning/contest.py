@@ -110,6 +110,7 @@ class Contest:
     tie_break: TieBreak | None = None
     memory_error: OutOfMemoryError | None = None
     ahead: Mapping[int, Verdict] | None = None
+    checked_ahead: bool = False
     asked: int = 0
     """How many candidates the search has asked for, those of its turn under way included."""
     searched: int = 0
@@ -376,6 +377,7 @@ class Contest:
                 if self.tunables[index].proof is not None:
                     tell("prove", done)
                 with self.timed("prove_s"):
+                    self.check_ahead(index)
                     verdict = verdicts.get(index, Verdict(None))
                 self.heed(index, verdict)
                 if self.tunables[index].prepare is not None:
@@ -385,6 +387,14 @@ class Contest:
                 raise self.fault(index, error) from error
 
         return prepare
+
+    def check_ahead(self, index: int) -> None:
+        """While a worker is busy: what the check of outputs needs, whoever wins."""
+        ahead = self.tunables.check_ahead
+        if ahead is not None and not self.checked_ahead and self.tunables[index].proof is not None:
+            self.checked_ahead = True
+            with suppress(Exception):  # the check itself will meet it again, and say so
+                ahead(self.measuring_inputs)
 
     def compile(self, index: int) -> None:
         prepare = self.tunables[index].prepare

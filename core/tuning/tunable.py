@@ -98,6 +98,7 @@ class TunableSet:
         self.bounds: Callable[[Any, Any], Bounds | None] | None = None
         self.bounds_again: Callable[[Any, Any], Bounds | None] | None = None
         self.check: Callable[[Any, Any], object] | None = None
+        self.check_ahead: Callable[[Any], object] | None = None
         self.floor: Callable[[Any, Any, Tunable], float | None] | None = None
         self.foresight: Callable[[Any, Any, Tunable], Foresight] | None = None
         self.search: Callable[[Any], SearchStrategy] | None = None
@@ -129,12 +130,15 @@ class TunableSet:
         self.bounds_again = again
         return self
 
-    def with_check(self, check: Callable[[Any, Any], object]) -> TunableSet:
+    def with_check(
+        self, check: Callable[[Any, Any], object], ahead: Callable[[Any], object] | None = None
+    ) -> TunableSet:
         """`check(inputs, output)` raises when the output is wrong; run before a candidate may win.
 
-        It is given the measuring inputs, after the candidate's last sample.
+        It is given the measuring inputs, after the candidate's last sample. `ahead(inputs)` does what of it
+        needs no output: it is called before proofs are waited for, and what it raises does not matter.
         """
-        self.check = check
+        self.check, self.check_ahead = check, ahead
         return self
 
     def with_floor(self, floor: Callable[[Any, Any, Tunable], float | None]) -> TunableSet:
