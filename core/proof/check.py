@@ -294,7 +294,12 @@ def _sums(
 
 def _block_sums(numbers: Array, signs: NDArray[np.float64], width: int) -> NDArray[np.float64]:
     """Signed sums over blocks of columns; the last, shorter one has less noise than it is allowed."""
-    return np.add.reduceat(numbers * signs, np.arange(0, signs.size, width), axis=1)
+    sums = numbers * signs
+    if signs.size % width == 0:
+        while width % 2 == 0:  # sums of pairs, again and again: several times as fast
+            sums = sums[:, ::2] + sums[:, 1::2]
+            width //= 2
+    return sums if width == 1 else np.add.reduceat(sums, np.arange(0, sums.shape[1], width), axis=1)
 
 
 @lru_cache(maxsize=64)

@@ -11,12 +11,13 @@ A thread makes them while the candidate's programs are compiled, and the sums wi
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,9 @@ NICENESS = 4
 """Of the thread that makes operands: on a busy machine the compiler is what is waited for."""
 
 Raw = NDArray[np.uint8]
-Cases = list[tuple[str, Problem]]
+Cases = Iterable[tuple[str, Problem]]
 """Problems and their names."""
+Ready = Iterator[tuple[str, Problem, "Operands"]]
 
 
 class Operands:
@@ -94,23 +96,24 @@ class KeptOperands:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[tuple[object, ...], Operands] = OrderedDict()
         self._making = threading.Lock()
-        self._latest: Future[Cases] | None = None
+        self._latest: object = None
 
-    def ahead(self, listed: Callable[[], Cases]) -> Future[Cases]:
-        """Has cases listed and then their operands and sums made, in this order, while other work is done.
+    def ahead(self, cases: Callable[[], Cases]) -> Ready:
+        """These cases with their operands, sums included, as they become ready, in this order.
 
-        What an earlier call has not come to yet is given up.
+        A thread lists and makes them while the caller does other work. It ends when the last was taken, or
+        with the next call.
         """
-        cases: Future[Cases] = Future()
-        self._latest = cases
+        made: queue.SimpleQueue[tuple[str, Problem, Operands] | BaseException | None] = queue.SimpleQueue()
+        self._latest = made
         thread = threading.Thread(
-            target=self._make_ahead, args=(listed, cases), name="rooftune-operands", daemon=True
+            target=self._make_ahead, args=(cases, made), name="rooftune-operands", daemon=True
         )
         try:
             thread.start()
-        except RuntimeError:  # the system allows no more: each is made when it is asked for
-            _listed(listed, cases)
-        return cases
+        except RuntimeError:  # the system allows no more
+            return ((name, problem, self.of(problem)) for name, problem in cases())
+        return _taken(made)
 
     def of(self, problem: Problem) -> Operands:
         """Operands for a problem; the layout of its output is no matter."""
@@ -124,15 +127,16 @@ class KeptOperands:
             found.make_reference()
             return found
 
-    def _make_ahead(self, listed: Callable[[], Cases], cases: Future[Cases]) -> None:
+    def _make_ahead(self, cases: Callable[[], Cases], made: queue.SimpleQueue[Any]) -> None:
         _give_way()
-        if not _listed(listed, cases):
-            return
-        with suppress(Exception):  # who asks for them is told
-            for _, problem in cases.result():
-                if self._latest is not cases:
+        try:
+            for name, problem in cases():
+                made.put((name, problem, self.of(problem)))
+                if self._latest is not made:
                     return
-                self.of(problem)
+            made.put(None)
+        except BaseException as error:  # raised where it is waited for
+            made.put(error)
 
     def _make_room(self, nbytes: int) -> None:
         held = sum(operands.nbytes for operands in self._kept.values())
@@ -140,13 +144,11 @@ class KeptOperands:
             held -= self._kept.popitem(last=False)[1].nbytes
 
 
-def _listed(listed: Callable[[], Cases], cases: Future[Cases]) -> bool:
-    try:
-        cases.set_result(listed())
-    except BaseException as error:  # raised where it is asked for
-        cases.set_exception(error)
-        return False
-    return True
+def _taken(made: queue.SimpleQueue[tuple[str, Problem, Operands] | BaseException | None]) -> Ready:
+    while (found := made.get()) is not None:
+        if isinstance(found, BaseException):
+            raise found
+        yield found
 
 
 def _give_way() -> None:

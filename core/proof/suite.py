@@ -113,18 +113,18 @@ SUITE: tuple[Want, ...] = (
 )
 
 
-def suite(candidate: Candidate, at_hand: Problem, profile: DeviceProfile) -> list[tuple[str, Problem]]:
+def suite(candidate: Candidate, at_hand: Problem, profile: DeviceProfile) -> Iterator[tuple[str, Problem]]:
     """The wants this candidate meets with the programs it uses for the problem at hand, named.
 
     Raises UnsupportedError when it refuses the problem at hand.
     """
     programs = programs_of(candidate.plan(at_hand, profile))
-    chosen: dict[Problem, str] = {}
+    chosen: set[Problem] = set()
     for want in SUITE:
         case = next((c for c in want.cases(at_hand) if _fits(candidate, c, profile, programs)), None)
-        if case is not None:
-            chosen.setdefault(case, want.name)
-    return [(name, case) for case, name in chosen.items()]
+        if case is not None and case not in chosen:
+            chosen.add(case)
+            yield want.name, case
 
 
 def _fits(candidate: Candidate, case: Problem, profile: DeviceProfile, programs: Programs) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from .operands import (
     KeptOperands,
     Operands,
     Raw,
+    Ready,
     buffer_bytes,
     check_guards,
     matrix_in,
@@ -91,40 +92,38 @@ def prove(
     stand_in = provable(problem)
     at_hand = AT_HAND if stand_in is problem else f"one like it, {describe(stand_in)}"
 
-    def listed() -> list[tuple[str, Problem]]:
-        cases = suite(candidate, problem, client.profile) if with_suite else []
-        return [*cases, (at_hand, stand_in)]
+    def cases() -> Iterator[tuple[str, Problem]]:
+        if with_suite:
+            yield from suite(candidate, problem, client.profile)
+        yield at_hand, stand_in
 
-    kept = kept or KeptOperands()
-    cases = kept.ahead(listed)
+    ready = (kept or KeptOperands()).ahead(cases)
 
     def compile_all() -> None:
         phase("build", at_hand)
         for call in candidate.plan(problem, client.profile).calls:
             client.build(call.source, call.options, call.rewrite)
         phase("check", at_hand)
-        cases.result()
 
     built = judged(compile_all, at_hand, 0)
     if built.status != "right":
         return _told(built, at_hand, problem)
-    return _try_all(client, candidate, cases.result(), phase=phase, hold=hold, kept=kept)
+    return _try_all(client, candidate, ready, phase=phase, hold=hold)
 
 
 def _try_all(
     client: Client,
     candidate: Candidate,
-    cases: Iterable[tuple[str, Problem]],
+    ready: Ready,
     *,
     phase: Phase,
     hold: Callable[[], AbstractContextManager[object]],
-    kept: KeptOperands,
 ) -> Outcome:
     """Each problem that the candidate accepts; the first failure ends it."""
     refused = skipped = ""
     done = 0
-    for name, problem in cases:
-        trial = Trial(client, candidate, problem, kept)
+    for name, problem, operands in ready:
+        trial = Trial(client, candidate, problem, operands)
         outcome = judged(partial(trial, partial(phase, case=name), hold), name, done + 1)
         if outcome.status == "unsupported":
             refused = outcome.reason
@@ -134,6 +133,7 @@ def _try_all(
             return _told(outcome, name, problem)
         else:
             done += 1
+        phase("check", name)  # of the next one, the operands are waited for
     if done or skipped:
         return Outcome("right", skipped, cases=done)
     return Outcome("unsupported", refused)
@@ -158,12 +158,12 @@ def describe(problem: Problem) -> str:
 class Trial:
     """One candidate on one problem, with operands of our own."""
 
-    def __init__(self, client: Client, candidate: Candidate, problem: Problem, kept: KeptOperands) -> None:
+    def __init__(self, client: Client, candidate: Candidate, problem: Problem, operands: Operands) -> None:
         self.client = client
         self.candidate = candidate
         out = replace(problem.out, offset_bytes=problem.out.offset_bytes + GUARD_BYTES)
         self.problem = replace(problem, out=out)
-        self.kept = kept
+        self.operands = operands
         self.small = compute_ops(problem) < SMALL_OPS
 
     def __call__(
@@ -172,8 +172,7 @@ class Trial:
         """Raises what went wrong: UnsupportedError, BuildError, WrongResult, …"""
         phase("build")
         prepared = prepare(self.client, self.candidate.plan(self.problem, self.client.profile))
-        phase("check")
-        operands = self.kept.of(self.problem)
+        operands = self.operands
         given = (operands.lhs, operands.rhs)
         before = [raw.copy() for raw in given] if self.small else []
         phase("wait")
@@ -189,7 +188,7 @@ class Trial:
                 raise WrongResult(f"it wrote to {name}, which it may only read")
         operands.verify()
         self._check(results[0], operands)
-        if not np.array_equal(results[0], results[-1]):
+        if not all(np.array_equal(results[0], other) for other in results[1:]):
             self._check(results[-1], operands)
 
     def _placed(self, raw: Raw) -> Any:

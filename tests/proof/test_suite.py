@@ -30,7 +30,7 @@ shapes = st.from_regex(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}x[1-9][0-9]{0,3}t?T?", f
 
 
 def test_strides_as_arguments_mean_that_everything_is_proven_at_once():
-    cases = suite(adversaries.GOOD, Problem.of(1000, 1000, 1000), GPU)
+    cases = list(suite(adversaries.GOOD, Problem.of(1000, 1000, 1000), GPU))
     names = {name for name, _ in cases}
     assert {"tails", "whole tiles", "odd offsets, wide rows", "rhs shared by a batch"} <= names
     assert {"two batch axes", "lhs transposed", "rhs transposed", "both transposed"} <= names
@@ -45,7 +45,7 @@ def test_every_candidate_has_tails_in_its_suite(profile, text):
     problem = Shape.parse(text).problem()
     for candidate in CANDIDATES:
         try:
-            cases = suite(candidate, problem, profile)
+            cases = list(suite(candidate, problem, profile))
         except UnsupportedError:
             continue
         programs = programs_of(candidate.plan(problem, profile))
