@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -21,6 +21,8 @@ FULL_SAMPLES = 10
 NEAR = 1.05
 MOST_RIVALS = 3
 LEAST_WINDOW_S = 100e-6
+COMPILERS = 4
+"""As many as a tuner's proof workers."""
 
 
 @dataclass
@@ -88,6 +90,21 @@ class Everything:
         wanted = {index for index in indexes if index in self.costs}
         wanted |= {self.who_compiled(index) for index in wanted}
         return sum(self.costs[index].once_s for index in wanted)
+
+    def side_by_side_s(self, indexes: Iterable[int]) -> float:
+        """The same by COMPILERS compilers at once, each of which takes the next one as it gets ready."""
+        wanted = dict.fromkeys(self.who_compiled(index) for index in indexes if index in self.costs)
+        ready_s = [0.0] * COMPILERS
+        for index in wanted:
+            first = min(range(COMPILERS), key=lambda compiler: ready_s[compiler])
+            ready_s[first] += self.costs[index].once_s
+        return max(ready_s)
+
+    @property
+    def brute_force_side_by_side_s(self) -> float:
+        """Brute force that compiles side by side, and then measures."""
+        once_s = sum(cost.once_s for cost in self.costs.values())
+        return self.brute_force_s - once_s + self.side_by_side_s(self.costs)
 
     def who_compiled(self, index: int) -> int:
         """The first one with the same programs."""

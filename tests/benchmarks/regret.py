@@ -23,7 +23,8 @@ take it too. Each case has a process of its own, in which a tiny kernel has woke
 do before a tuner compiles; programs are taken from no cache and left in none. With `--jobs` (a GPU with many
 slow compilations) all cases share one process, all is compiled beforehand in so many others and kept, and
 what that took there counts. Either way it is wall time of one compilation after another, on both sides, and
-what several candidates share is compiled and counted once.
+what several candidates share is compiled and counted once. *Side by side* is the same with four compilers at
+once on both sides, as many as a tuner has proof workers.
 
 Also looked at: whether any candidate's median lies below its floor, which would be a defect. A long list can
 be run in pieces with `--cases` and, should time be short, `--stop-after`, which begins no further case;
@@ -140,6 +141,8 @@ class Regret:
     measure_s: float
     brute_force_s: float
     lean_s: float
+    side_by_side_s: float = 0.0
+    brute_force_side_by_side_s: float = 0.0
     below_floor: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -475,6 +478,8 @@ def _compare(versus: Versus, case: Case, level: str, decision: Decision, below: 
         measure_s=decision.timings.measure_s,
         brute_force_s=everything.brute_force_s,
         lean_s=everything.lean_s,
+        side_by_side_s=everything.side_by_side_s(looked_at),
+        brute_force_side_by_side_s=everything.brute_force_side_by_side_s,
         below_floor=below,
     )
 
@@ -497,6 +502,7 @@ def _summary(results: list[Regret]) -> dict[str, object]:
         return {}
     worst = max(results, key=lambda r: r.regret)
     causes = [r.cause for r in results if r.cause]
+    costs = [r.cost_s for r in results]
     return {
         "cases": len(results),
         "geometric_mean": round(exp(sum(log(r.regret) for r in results) / len(results)), 4),
@@ -505,16 +511,23 @@ def _summary(results: list[Regret]) -> dict[str, object]:
         "above_1.02": len(causes),
         "below_floor": sum(len(r.below_floor) for r in results),
         "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
-        **_shares("brute_force", results, [r.brute_force_s for r in results]),
-        **_shares("lean", results, [r.lean_s for r in results]),
+        **_shares("brute_force", costs, [r.brute_force_s for r in results]),
+        **_shares("lean", costs, [r.lean_s for r in results]),
+        **_shares(
+            "brute_force_side_by_side",
+            [r.side_by_side_s + r.measure_s for r in results],
+            [r.brute_force_side_by_side_s for r in results],
+        ),
     }
 
 
-def _shares(name: str, results: list[Regret], everything_s: list[float]) -> dict[str, float]:
+def _shares(name: str, costs_s: list[float], everything_s: list[float]) -> dict[str, float]:
     """Cost of tuning: of all cases together, and as the mean of the cases' shares."""
-    shares = [r.cost_s / seconds for r, seconds in zip(results, everything_s, strict=True)]
+    if not all(everything_s):
+        return {}
+    shares = [cost_s / seconds for cost_s, seconds in zip(costs_s, everything_s, strict=True)]
     return {
-        f"cost_of_{name}": round(sum(r.cost_s for r in results) / sum(everything_s), 4),
+        f"cost_of_{name}": round(sum(costs_s) / sum(everything_s), 4),
         f"mean_cost_of_{name}": round(sum(shares) / len(shares), 4),
     }
 
