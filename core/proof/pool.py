@@ -26,12 +26,18 @@ from ..waiting import DEVICE, waiting
 from .cores import cores
 from .nursery import INSIDE, MOST_FORKS, Forked, Lost, Nursery, module_paths
 from .outcome import Outcome
+from .starved import Starvation
 
 START_TIMEOUT_S = 60.0
 """What importing and opening the device may last, on a busy machine."""
 
 KEPT_OUTPUT_BYTES = 2000
 """How much of what a worker printed is kept, for the reason of its death."""
+
+PATIENCE = 10
+"""So many time limits is what anything may last, however busy the machine."""
+
+LEAST_PUT_OFF_S = 0.02
 
 MAX_FAILED_STARTS = 3
 MAX_LOST_NURSERIES = 3
@@ -118,6 +124,10 @@ class _Worker:
     programs: str = ""
     """Of its latest job."""
     deadline_s: float = 0.0
+    latest_s: float = 0.0
+    """Until when the deadline may be put off."""
+    starvation: Starvation | None = None
+    put_off_s: float = 0.0
     unread: bytes = b""
     printed: bytes = b""
 
@@ -281,6 +291,7 @@ class Pool:
             stood_s = time.monotonic() - self._paused_at_s
             for worker in self._workers:
                 worker.deadline_s += stood_s
+                worker.latest_s += stood_s
             if self._cradle is not None:
                 self._cradle.deadline_s += stood_s
             for started in self._started():
@@ -416,7 +427,8 @@ class Pool:
     def _hand_over(self, ticket: Ticket, worker: _Worker) -> None:
         worker.ticket, worker.programs = ticket, ticket.programs
         worker.phase, worker.case = "build", ""
-        worker.deadline_s = time.monotonic() + self.timeout_s
+        worker.starvation, worker.put_off_s = Starvation(worker.process.pid), 0.0
+        self._allow(worker)
         self._send(worker, {"job": ticket.job, "path": module_paths()})
 
     def _free_for(self, ticket: Ticket) -> _Worker | None:
@@ -458,7 +470,7 @@ class Pool:
             cradle.nursery.signal(signal.SIGKILL)  # its closed output says the rest
             cradle.deadline_s = now_s + START_TIMEOUT_S
         for worker in list(self._workers):
-            if not self._timed(worker) or worker.deadline_s > now_s:
+            if not self._timed(worker) or worker.deadline_s > now_s or self._put_off(worker, now_s):
                 continue
             worker.process.signal(signal.SIGKILL)
             if not worker.ready:
@@ -468,6 +480,25 @@ class Pool:
             what = {"build": "its compilation", "run": "its run"}.get(worker.phase, "its check")
             self._finish(worker, Outcome("timeout", f"{what} outlasted {self.timeout_s:g} s", worker.case))
             self._remove(worker)
+
+    def _allow(self, worker: _Worker, limits: int = 1) -> None:
+        """So many time limits from now on."""
+        now_s = time.monotonic()
+        worker.deadline_s = now_s + limits * self.timeout_s
+        worker.latest_s = now_s + PATIENCE * self.timeout_s
+
+    def _put_off(self, worker: _Worker, now_s: float) -> bool:
+        """Puts a deadline off by what its worker has waited for a core. What hangs asleep waits for none, and
+        what loops without end has its core's share of the limit and then no more."""
+        if worker.starvation is None:
+            return False
+        waited_s = worker.starvation.waited_s - worker.put_off_s
+        more_s = min(waited_s, worker.latest_s - now_s)
+        if more_s < LEAST_PUT_OFF_S:
+            return False
+        worker.put_off_s += more_s
+        worker.deadline_s = now_s + more_s
+        return True
 
     def _read(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
@@ -523,8 +554,7 @@ class Pool:
 
     def _report(self, worker: _Worker, message: dict[str, Any]) -> None:
         # A check is our own arithmetic: only a busy machine makes it slow.
-        patience = 10 if message.get("phase") == "check" else 1
-        worker.deadline_s = time.monotonic() + patience * self.timeout_s
+        self._allow(worker, PATIENCE if message.get("phase") == "check" else 1)
         if "ready" in message:
             worker.ready = self._any_was_ready = True
         elif "unavailable" in message:

@@ -80,6 +80,22 @@ def once(client, name, key):
         os.abort()
 
 
+def computes(client, name, key):
+    """For so many seconds, on the first of its cores, however long that takes."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    while time.process_time() < float(key):
+        pass
+
+
+def needs_a_program(client, name, key):
+    """Compiles one of this name. Tells by a file in the folder how often that was done."""
+    folder, program = key
+    before = client.counters.compiles
+    client.build(f"__kernel void {program}(__global int *x) {{ x[0] = 1; }}")
+    if client.counters.compiles > before:
+        (Path(folder) / f"{program}-{os.getpid()}").touch()
+
+
 def slow(client, name, key):
     time.sleep(float(key))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rooftune.matmul.launch import KernelCall, Slot
 from rooftune.matmul.problem import Elem, Operand, Problem
 from rooftune.proof import adversaries, check
 from rooftune.proof.check import WrongResult
@@ -49,6 +50,60 @@ def test_what_was_used_longest_ago_goes_when_room_is_needed():
     assert kept.of(problems[1]) is not second
 
 
+def named(*problems):
+    return lambda: [(str(number), problem) for number, problem in enumerate(problems)]
+
+
+def test_cases_come_in_their_order_with_their_operands_and_sums():
+    kept, problems = KeptOperands(), [Problem.of(9, 10, k) for k in range(11, 31)]
+    known = kept.of(problems[3])
+    taken = list(kept.ahead(named(*problems)))
+    assert [problem for _, problem, _ in taken] == problems
+    assert [name for name, _, _ in taken] == [str(i) for i in range(20)]
+    assert taken[3][2] is known
+    for _, problem, operands in taken:
+        assert operands is kept.of(problem)
+        assert operands.verify() is None and len(operands.reference.arrays) == 1
+
+
+def test_operands_that_no_longer_fit_are_still_there_for_who_began_them():
+    kept, problems = KeptOperands(most_bytes=1), [Problem.of(64, 64, k) for k in (60, 61, 62)]
+    taken = list(kept.ahead(named(*problems)))
+    assert [operands.problem for _, _, operands in taken] == problems
+
+
+def test_an_error_while_cases_are_listed_is_raised_where_they_are_taken():
+    def cases():
+        yield "first", Problem.of(9, 10, 11)
+        raise LookupError("no more")
+
+    ready = KeptOperands().ahead(cases)
+    assert next(ready)[0] == "first"
+    with pytest.raises(LookupError, match="no more"):
+        next(ready)
+
+
+def test_what_nobody_takes_any_more_is_not_made():
+    kept, made = KeptOperands(), []
+
+    def cases():
+        for k in range(11, 2000):
+            made.append(k)
+            yield str(k), Problem.of(9, 10, k)
+
+    next(kept.ahead(cases))
+    assert [name for name, _, _ in kept.ahead(named(Problem.of(5, 6, 7)))] == ["0"]
+    assert len(made) < 1900
+
+
+def test_without_threads_operands_are_made_when_they_are_asked_for(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    assert [name for name, _, _ in KeptOperands().ahead(named(Problem.of(5, 6, 7)))] == ["0"]
+
+
 @pytest.mark.parametrize("what", ["lhs", "rhs", "reference"])
 @given(place=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))
 @settings(max_examples=25, deadline=None)
@@ -87,6 +142,23 @@ def test_a_candidate_that_writes_to_what_is_kept_is_wrong_and_spoils_no_other_pr
     assert tried(GOOD, KeptOperands()).status == "right"
 
 
+def test_a_candidate_that_writes_to_its_operands_is_wrong(client):
+    @dataclasses.dataclass(frozen=True)
+    class Overwriter:
+        name: str = "overwriter"
+        digest: str = "overwriter"
+
+        def plan(self, given, profile):
+            source = "__kernel void spoil(__global float *rhs) { rhs[3] = 0.25f; }"
+            spoil = KernelCall(source, "spoil", (), (1,), (1,), (Slot.RHS,))
+            plan = GOOD.plan(given, profile)
+            return dataclasses.replace(plan, calls=(*plan.calls, spoil))
+
+    options = {"with_suite": False, "phase": lambda what, case: None, "hold": nullcontext}
+    outcome = prove(client, Overwriter(), Problem.of(40, 41, 42), **options)
+    assert outcome.status == "wrong" and "wrote to rhs" in outcome.reason
+
+
 @pytest.mark.parametrize("operand", [wide(), wide(Elem.F16), Operand((3, 4), (4, 1), Elem.F64, GUARD_BYTES)])
 def test_a_byte_outside_the_elements_is_found_and_one_inside_is_not(operand):
     clean = np.full(buffer_bytes(operand), UNWRITTEN, np.uint8)
@@ -99,6 +171,17 @@ def test_a_byte_outside_the_elements_is_found_and_one_inside_is_not(operand):
         spoiled[place] = 7
         with pytest.raises(WrongResult, match="before" if place < GUARD_BYTES else "after or between"):
             check_guards(spoiled, operand)
+
+
+@given(st.integers(1, 5), st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_sums_over_blocks_are_those_of_each_block(rows, cols, width, seed):
+    rng = np.random.default_rng(seed)
+    numbers, signs = rng.random((rows, cols), np.float32), rng.integers(0, 2, cols) * 2.0 - 1
+    width = min(width, cols)
+    signed = numbers * signs
+    wanted = np.stack([signed[:, i : i + width].sum(1) for i in range(0, cols, width)], axis=1)
+    assert np.allclose(check._block_sums(numbers, signs, width), wanted, rtol=0, atol=1e-12)
 
 
 def test_sums_in_parts_are_the_sums(monkeypatch):

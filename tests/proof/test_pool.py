@@ -43,6 +43,78 @@ def test_each_misdeed_is_told_and_the_others_are_right(pool):
     assert pool.usage.workers >= 4
 
 
+@pytest.fixture
+def busy_core():
+    """The first of our cores has two others on it that never rest."""
+    core = min(os.sched_getaffinity(0))
+    busy = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(2)]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who waited for a core")
+def test_on_a_busy_machine_who_waits_for_a_core_has_more_time(pool, busy_core):
+    began_s = time.monotonic()
+    assert pool.submit(job("computes", "1.2")).wait().status == "right"
+    assert time.monotonic() - began_s > 1.5, "nothing was shown: it had the core to itself"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who waited for a core")
+def test_what_never_ends_or_sleeps_is_ended_on_a_busy_machine_too(pool, busy_core):
+    began_s = time.monotonic()
+    tickets = [pool.submit(job("slow", "60")), pool.submit(job("computes", "1000"))]
+    assert tickets[0].wait().status == "timeout"
+    assert time.monotonic() - began_s < 10
+    assert tickets[1].wait().status == "timeout"
+    assert "outlasted 1.5 s" in tickets[1].wait().reason
+    assert time.monotonic() - began_s < 30
+
+
+def test_a_program_that_several_need_is_compiled_once(client, strays, tmp_path, monkeypatch):
+    monkeypatch.setattr("rooftune.proof.pool.cores", lambda: 4)
+    pool = Pool(_hello(client), workers=3, timeout_s=20)
+    name = f"several_need_{os.getpid()}"
+    tickets = [pool.submit(job("needs_a_program", (str(tmp_path), name))) for _ in range(3)]
+    assert [t.wait().status for t in tickets] == ["right"] * 3
+    assert pool.usage.workers == 3
+    assert len(list(tmp_path.iterdir())) == 1
+    pool.close()
+
+
+def with_programs(*programs):
+    return [{**job("slow", "0.5"), "programs": name} for name in programs]
+
+
+@pytest.mark.parametrize(
+    ("cores", "programs", "workers"),
+    [(2, "aaa", 1), (2, "abb", 2), (4, "aaa", 3), (4, "abcd", 4), (3, "aaaa", 2)],
+)
+def test_where_cores_are_few_one_worker_proves_all_that_share_programs(
+    cores, programs, workers, client, strays, monkeypatch
+):
+    monkeypatch.setattr("rooftune.proof.pool.cores", lambda: cores)
+    pool = Pool(_hello(client), workers=4, timeout_s=20)
+    tickets = [pool.submit(work) for work in with_programs(*programs)]
+    assert [t.wait().status for t in tickets] == ["right"] * len(programs)
+    assert pool.usage.workers == workers
+    pool.close()
+
+
+def test_a_worker_that_has_the_programs_is_asked_first(client, strays, monkeypatch):
+    monkeypatch.setattr("rooftune.proof.pool.cores", lambda: 2)
+    pool = Pool(_hello(client), workers=2, timeout_s=20)
+    for ticket in [pool.submit(work) for work in with_programs("a", "b")]:
+        ticket.wait()
+    had = {worker.programs: worker.process.pid for worker in pool._workers}
+    for name in ("b", "a", "b"):
+        pool.submit(with_programs(name)[0]).wait()
+        assert {worker.programs: worker.process.pid for worker in pool._workers} == had
+    pool.close()
+
+
 def test_too_much_memory_is_said_to_be_that(client, strays):
     pool = Pool({**_hello(client), "memory_bytes": 5 << 29}, workers=1, timeout_s=20)
     outcome = pool.submit(job("allocates")).wait()
