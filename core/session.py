@@ -194,9 +194,7 @@ class Session:
         problem = inputs.problem
         nbytes = moved_bytes(problem)
         elem, precision = problem.elem.value, problem.precision
-        peaks = peaks_for(
-            client, self.probes, elem, precision, nbytes, progress=self.probing, again=again
-        )
+        peaks = peaks_for(client, self.probes, elem, precision, nbytes, progress=self.probing, again=again)
         threshold = self.level.threshold
         return Bounds(
             (

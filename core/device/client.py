@@ -435,6 +435,33 @@ class Client:
         with faults.waiting(self._thread.candidate):
             cl.enqueue_copy(self.current_queue, memory, buffer, src_offset=offset_bytes, is_blocking=True)
 
+    @contextmanager
+    def reading(self, buffer: cl.Buffer, offset_bytes: int, nbytes: int) -> Iterator[np.ndarray]:
+        """The buffer's bytes for the length of the block, after the work before: on a CPU where they lie."""
+        if not self.profile.is_cpu or nbytes == 0:
+            memory = np.empty(nbytes, np.uint8)
+            if nbytes:
+                self.read_part(memory, buffer, offset_bytes)
+            yield memory
+            return
+        queue = self.current_queue
+        with faults.waiting(self._thread.candidate):
+            mapped, _ = cl.enqueue_map_buffer(
+                queue,
+                buffer,
+                cl.map_flags.READ,
+                offset_bytes,
+                (nbytes,),
+                np.dtype(np.uint8),
+                is_blocking=True,
+            )
+        try:
+            yield mapped
+        finally:
+            with faults.waiting(self._thread.candidate):
+                mapped.base.release(queue)
+                queue.finish()
+
     def read_into(self, memory: np.ndarray, buffer: cl.Buffer, *, in_place: bool = False) -> None:
         """Waits for the work before, and has the buffer's bytes in `memory`.
 

@@ -8,8 +8,8 @@ outputs must be is computed once for a problem size, and every configuration is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -94,34 +94,37 @@ class _Bench:
     def try_out(self, configuration: Configuration, phase: Callable[[str], object], hold: Hold) -> None:
         """Raises what went wrong: UnsupportedError, BuildError, WrongResult, …"""
         check_accepts(self.spec, self.client.profile, self.size, configuration)
-        outputs = self._outputs_of(self.spec, configuration, phase, hold)
-        if self.spec.reference is None or self.expected is None:
-            return
-        try:
-            compare(self.spec.reference, self.expected, outputs)
-        except WrongOutput as error:
-            raise WrongResult(str(error)) from error
+        with self._outputs_of(self.spec, configuration, phase, hold) as outputs:
+            if self.spec.reference is None or self.expected is None:
+                return
+            try:
+                compare(self.spec.reference, self.expected, outputs)
+            except WrongOutput as error:
+                raise WrongResult(str(error)) from error
 
+    @contextmanager
     def _outputs_of(
         self, spec: KernelSpec, configuration: Configuration, phase: Callable[[str], object], hold: Hold
-    ) -> Outputs:
-        """What a configuration writes, and nothing else may have been written to."""
+    ) -> Iterator[Outputs]:
+        """What a configuration writes, inside the block; nothing else may have been written to."""
         client, kernel = self.client, spec.kernel
         phase("build")
         client.build(kernel.source, options_of(spec, configuration))
         phase("wait")
-        with hold(), client.naming(spec.name):
-            phase("run")
-            for array in self.arrays:
-                array.begin(client)
-            args = [arg.elements if isinstance(arg, _Guarded) else arg for arg in self.args]
-            launch(client, spec, configuration, self.size, args, label=ENTRY)
-            client.sync()
-            written = {a.argument.name: a.read(client) for a in self.arrays if a.argument.output}
-            for array in self.arrays:
-                array.check_guards(client)
-        phase("check")
-        return written
+        with ExitStack() as reading:
+            with hold(), client.naming(spec.name):
+                phase("run")
+                for array in self.arrays:
+                    array.begin(client)
+                args = [arg.elements if isinstance(arg, _Guarded) else arg for arg in self.args]
+                launch(client, spec, configuration, self.size, args, label=ENTRY)
+                client.sync()
+                for array in self.arrays:
+                    array.check_guards(client)
+                outputs = [array for array in self.arrays if array.argument.output]
+                written = {a.argument.name: reading.enter_context(a.reading(client)) for a in outputs}
+            phase("check")
+            yield written
 
     def _make_args(self, *, unwritten: bool) -> None:
         rng = np.random.default_rng(0)
@@ -163,12 +166,18 @@ class _Bench:
     def _by_kernel(self, phase: Callable[[str], object], hold: Hold) -> Outputs:
         assert self.spec.reference is not None
         spec, configuration = as_specified(self.spec, self.spec.reference)
-        outputs = self._outputs_of(spec, configuration, phase, hold)
+        outputs = self._copied(spec, configuration, phase, hold)
         if any(_has_unwritten(output) for output in outputs.values()):
             # It reads what the outputs begin as, or leaves some of that.
             self._make_args(unwritten=False)
-            outputs = self._outputs_of(spec, configuration, phase, hold)
-        return {name: output.copy() for name, output in outputs.items()}
+            outputs = self._copied(spec, configuration, phase, hold)
+        return outputs
+
+    def _copied(
+        self, spec: KernelSpec, configuration: Configuration, phase: Callable[[str], object], hold: Hold
+    ) -> Outputs:
+        with self._outputs_of(spec, configuration, phase, hold) as outputs:
+            return {name: output.copy() for name, output in outputs.items()}
 
 
 @dataclass
@@ -180,7 +189,6 @@ class _Guarded:
     nbytes: int
     memory: Any
     elements: Any
-    result: NDArray[np.uint8]
 
     @classmethod
     def of(cls, client: Client, argument: Argument, count: int) -> _Guarded:
@@ -191,8 +199,7 @@ class _Guarded:
             memory = client.empty(raw.nbytes)
         except OutOfMemoryError as error:
             raise TooLarge(f"not tried beforehand: {error}") from error
-        result = np.empty(nbytes if argument.output else 0, np.uint8)
-        return cls(argument, raw, nbytes, memory, memory.get_sub_region(GUARD_BYTES, nbytes), result)
+        return cls(argument, raw, nbytes, memory, memory.get_sub_region(GUARD_BYTES, nbytes))
 
     @property
     def given(self) -> NDArray[Any]:
@@ -204,10 +211,11 @@ class _Guarded:
         except OutOfMemoryError as error:
             raise TooLarge(f"not tried beforehand: {error}") from error
 
-    def read(self, client: Client) -> NDArray[Any]:
-        """The elements, until they are read the next time."""
-        client.read_part(self.result, self.memory, GUARD_BYTES)
-        return self.result.view(self.argument.dtype)
+    @contextmanager
+    def reading(self, client: Client) -> Iterator[NDArray[Any]]:
+        """The elements, for the length of the block."""
+        with client.reading(self.memory, GUARD_BYTES, self.nbytes) as raw:
+            yield raw.view(self.argument.dtype)
 
     def check_guards(self, client: Client) -> None:
         """Raises WrongResult if a byte beside the elements changed."""

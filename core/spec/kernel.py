@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -188,42 +189,60 @@ class _References:
         assert reference is not None
         if getattr(self._thread, "inputs", None) is not inputs:
             self._thread.expected, self._thread.inputs = self._expected(reference, inputs), inputs
-        outputs = self._outputs_of(kernel.spec, configuration, inputs)
-        compare(reference, self._thread.expected, outputs)
+        with self._outputs_of(kernel.spec, configuration, inputs) as outputs:
+            compare(reference, self._thread.expected, outputs)
 
     def _expected(self, reference: Reference, inputs: KernelInputs) -> dict[str, np.ndarray[Any, Any]]:
         spec = self._kernel.spec
         if reference.kernel is not None:
-            return self._outputs_of(*as_specified(spec, reference), inputs)
+            with self._outputs_of(*as_specified(spec, reference), inputs) as outputs:
+                return {name: output.copy() for name, output in outputs.items()}
         given = inputs.origin or inputs
         needed = {name for expression in reference.numpy.values() for name in expression.names}
-        arrays = {
-            argument.name: self._fetched(argument, arg, inputs.size)
-            for argument, arg in zip(spec.arguments, given.args, strict=True)
-            if argument.name in needed
-        }
         counts = {a.name: count_of(spec, a, inputs.size) for a in spec.arguments if a.is_array and a.output}
-        return expected_by_numpy(reference, {**spec.values_for(inputs.size), **arrays}, counts)
+        with self._fetched(given, lambda argument: argument.name in needed) as arrays:
+            values = {**spec.values_for(inputs.size), **arrays}
+            expected = expected_by_numpy(reference, values, counts)
+            return {name: _apart(array, arrays.values()) for name, array in expected.items()}
 
+    @contextmanager
     def _outputs_of(
         self, spec: KernelSpec, configuration: Configuration, inputs: KernelInputs
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        own = self._kernel._measuring(inputs.origin or inputs)
-        launch(self._kernel.client, spec, configuration, own.size, own.args)
-        return {
-            argument.name: self._fetched(argument, arg, inputs.size)
-            for argument, arg in zip(spec.arguments, own.args, strict=True)
-            if argument.output and argument.is_array
-        }
+    ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """What a launch writes, begun anew. It is read where it lies, so only inside the block."""
+        own, client = inputs, self._kernel.client
+        if inputs.origin is None:
+            own = self._kernel._measuring(inputs)
+        else:
+            for argument, mine, callers in zip(spec.arguments, inputs.args, inputs.origin.args, strict=True):
+                if argument.output and argument.is_array:
+                    client.copy(mine, callers, callers.size)
+        launch(client, spec, configuration, own.size, own.args)
+        with self._fetched(own, lambda argument: argument.output and argument.is_array) as outputs:
+            yield outputs
 
-    def _fetched(self, argument: Argument, arg: Any, size: tuple[int, ...]) -> Any:
-        """A scalar, or those elements of an array that the specification speaks of."""
-        if not argument.is_array:
-            return arg
-        count = max(count_of(self._kernel.spec, argument, size), 1)
-        fetched = np.empty(min(arg.size, count * argument.dtype.itemsize), np.uint8)
-        self._kernel.client.read_part(fetched, arg, 0)
-        return fetched.view(argument.dtype)
+    @contextmanager
+    def _fetched(self, inputs: KernelInputs, wanted: Callable[[Argument], bool]) -> Iterator[dict[str, Any]]:
+        """Scalars, and those elements of arrays that the specification speaks of."""
+        spec, client = self._kernel.spec, self._kernel.client
+        with ExitStack() as stack:
+            fetched: dict[str, Any] = {}
+            for argument, arg in zip(spec.arguments, inputs.args, strict=True):
+                if not wanted(argument):
+                    continue
+                fetched[argument.name] = arg
+                if argument.is_array:
+                    count = max(count_of(spec, argument, inputs.size), 1)
+                    nbytes = min(arg.size, count * argument.dtype.itemsize)
+                    raw = stack.enter_context(client.reading(arg, 0, nbytes))
+                    fetched[argument.name] = raw.view(argument.dtype)
+            yield fetched
+
+
+def _apart(array: np.ndarray[Any, Any], others: Iterable[Any]) -> np.ndarray[Any, Any]:
+    """The array, copied where it is a view of memory that is not ours to keep."""
+    shares = any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
+    return array.copy() if shares else array
 
 
 def digest_of(spec: KernelSpec, name: str) -> str:

@@ -18,6 +18,9 @@ BLOCK = 1 << 16
 """Elements compared at a time: what comes in between stays in the processor's caches."""
 
 
+_NOWHERE: Array = np.empty(0, np.intp)
+
+
 def _reshaped(array: Any, *shape: int) -> Any:
     return np.reshape(array, shape)
 
@@ -105,6 +108,8 @@ def compare(reference: Reference, expected: Arrays, outputs: Arrays) -> None:
 
 def _wrong(reference: Reference, got: Array, wanted: Array) -> Array:
     """Where they differ. In single precision where both are: outputs are large, and this is in the way."""
+    if np.array_equal(got, wanted):
+        return _NOWHERE
     common = np.result_type(got, wanted, np.float32)
     got, wanted = got.astype(common, copy=False), wanted.astype(common, copy=False)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -25,7 +25,7 @@ from .foresight import NOTHING_FORESEEN, Foresight
 from .level import Level
 from .plan import make_plan
 from .reuse import Reuse
-from .schedule import Contender, RoundResult, Standing, State, run_round
+from .schedule import LEAST_WINDOW_S, Contender, RoundResult, Standing, State, run_round
 from .ties import TieBreak
 from .tunable import SearchStrategy, TunableSet, key_text
 
@@ -35,8 +35,15 @@ _OUTCOMES: dict[State, OutcomeKind] = {
     State.UNSUPPORTED: "unsupported",
     State.DISQUALIFIED: "error",
 }
-FINALISTS = 8
-"""After a search, the best so many are measured against one another once more."""
+FINALISTS = 6
+FINALISTS_AT_LEAST = 3
+FINAL_FACTOR = 1.25
+"""After a search, so many that are within this factor of the best are measured against one another anew: few
+samples may be bad ones, so there are some whatever the factor."""
+
+FINAL_WINDOW_S = 3e-3
+"""There a sample is of as many executions as last this long, as programs call a kernel again and again: the
+first after another kernel finds the caches as that left them."""
 
 QUICK_SAMPLES = 3
 """Samples of a candidate in a turn of a search."""
@@ -191,15 +198,32 @@ class Contest:
             self.searched, self.asked = self.asked, self.asked + len(proposed)
             fresh = [index for index in proposed if not self.is_out(index)]
             self.compile_ahead(self.sound(fresh))
+            before = leader
             leader = self.play([*fresh, *([leader] if leader is not None else [])], quick=True)
             if self.short_circuit:
                 return leader
+            if before is not None:
+                measured = self.at_todays_speed(measured, before)
             measured |= {i: self.fastest_s(i) for i in proposed}
             proposals = self.search.propose(measured)
         best = sorted((s, i) for i, s in measured.items() if s is not None and not self.is_out(i))
-        finalists = [index for _, index in best[:FINALISTS]]
+        finalists = [
+            index
+            for place, (seconds, index) in enumerate(best[:FINALISTS])
+            if place < FINALISTS_AT_LEAST or seconds <= FINAL_FACTOR * best[0][0]
+        ]
         self.comparing, self.told = True, 0
-        return self.play(finalists) if len(finalists) > 1 else leader
+        return self.play(finalists)
+
+    def at_todays_speed(self, measured: dict[int, float | None], leader: int) -> dict[int, float | None]:
+        """Times of earlier turns, shorter by as much as those of their leader, measured again, are by now.
+
+        Something else slowed the whole turn: beside later ones, nobody in it would look good.
+        """
+        earlier_s, now_s = measured.get(leader), self.fastest_s(leader)
+        if earlier_s is None or now_s is None or now_s >= earlier_s:
+            return measured
+        return {i: s if s is None else s * now_s / earlier_s for i, s in measured.items()}
 
     @cached_property
     def first_proposals(self) -> Sequence[int]:
@@ -296,6 +320,7 @@ class Contest:
             tolerance=self.tolerance,
             may_drop=level is not Level.FULL,
             break_ties=not quick,
+            least_window_s=FINAL_WINDOW_S if self.comparing else LEAST_WINDOW_S,
             hold=self.hold,
             progress=lambda done, total: self.tell(done, total, "measure"),
         )

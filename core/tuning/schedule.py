@@ -107,6 +107,7 @@ def run_round(
     tolerance: float = 1.0,
     may_drop: bool = True,
     break_ties: bool = True,
+    least_window_s: float = LEAST_WINDOW_S,
     hold: Hold = nullcontext,
     clock: Callable[[], float] = time.perf_counter,
     progress: Callable[[int, int], object] = lambda done, total: None,
@@ -115,15 +116,19 @@ def run_round(
 
     `limit_s` is the time good enough to stop at, None for none. `tolerance` is how many times its least
     possible time is good enough: who could better the leader by less than that is not measured.
-    `may_drop=False` keeps slow ones to the end, `break_ties=False` leaves a near tie as it is. `hold()` keeps
-    the device for one's own while samples are taken; `progress(done, total)` is called outside it. Any error
-    disqualifies its candidate; only DeviceFaultError ends the round, since nothing runs on that device
-    afterwards.
+    `may_drop=False` keeps slow ones to the end, `break_ties=False` leaves a near tie as it is. A sample is of
+    as many executions, one after another, as last `least_window_s`; where that is longer than usual, a tie
+    needs no more of them than one of long kernels does. `hold()` keeps the device for one's own
+    while samples are taken; `progress(done, total)` is called outside it. Any error disqualifies its
+    candidate; only DeviceFaultError ends the round, since nothing runs on that device afterwards.
     """
     if not settings.adaptive:
         limit_s, may_drop = None, False
-    standings = [Standing(contender) for contender in sorted(contenders, key=lambda c: c.index)]
-    race = _Race(standings, settings, limit_s, may_drop, hold, clock, progress, break_ties, tolerance)
+    steadied = least_window_s > LEAST_WINDOW_S
+    standings = [Standing(contender, steadied) for contender in sorted(contenders, key=lambda c: c.index)]
+    race = _Race(
+        standings, settings, limit_s, may_drop, hold, clock, progress, break_ties, tolerance, least_window_s
+    )
     race.first_pass()
     if not race.short_circuit:
         race.rounds()
@@ -143,6 +148,7 @@ class _Race:
     progress: Callable[[int, int], object]
     break_ties: bool = True
     tolerance: float = 1.0
+    least_window_s: float = LEAST_WINDOW_S
     events: list[Event] = field(default_factory=list)
     short_circuit: Standing | None = None
     tie: TieBreak | None = None
@@ -288,8 +294,11 @@ class _Race:
             if window_s is None:
                 return False
             standing.warm_up_s = window_s
-            standing.repeats = _repeats_for(window_s)
+            standing.repeats = self.repeats_for(window_s)
         return True
+
+    def repeats_for(self, window_s: float) -> int:
+        return min(max(ceil(self.least_window_s / window_s), 1), MOST_REPEATS)
 
     def outrun_at_once(self, standing: Standing, leader_s: float) -> bool:
         """Drops who took so long that no second run is needed. Its one run is its evidence."""
@@ -312,8 +321,8 @@ class _Race:
     def take_first_sample(self, standing: Standing) -> bool:
         """A sample far shorter than the warm-up promised was a warm-up still, and is taken anew."""
         seconds = self.measure(standing, standing.repeats)
-        if seconds is not None and 2 * standing.repeats * seconds < LEAST_WINDOW_S:
-            promised, standing.repeats = standing.repeats, _repeats_for(seconds)
+        if seconds is not None and 2 * standing.repeats * seconds < self.least_window_s:
+            promised, standing.repeats = standing.repeats, self.repeats_for(seconds)
             if standing.repeats > promised:
                 seconds = self.measure(standing, standing.repeats)
         return self.keep(standing, seconds)
@@ -514,10 +523,6 @@ class _Race:
         self.events.append(Event(state.value.capitalize(), standing.name, reason))
 
 
-def _repeats_for(window_s: float) -> int:
-    return min(max(ceil(LEAST_WINDOW_S / window_s), 1), MOST_REPEATS)
-
-
 def _runs_wanted(standing: Standing) -> int:
     """So many runs, the warm-up among them, must all be slow before they drop a candidate."""
     return 3 if standing.least_s < SHORT_RUN_S else 2
@@ -532,6 +537,8 @@ def _too_close(first: Standing, second: Standing) -> bool:
 
 
 def _short(*standings: Standing) -> bool:
+    if any(standing.steadied for standing in standings):
+        return False
     bar_s = SHORT_SAMPLE_S * (UNSTEADY_STRETCH if _unsteady(*standings) else 1.0)
     return all(standing.repeats * standing.samples.best < bar_s for standing in standings)
 

@@ -40,9 +40,13 @@ class Contender:
 
 @dataclass
 class Standing:
-    """A contender, its warm-up, samples so far and floor in seconds, and why it is out if it is."""
+    """A contender, its warm-up, samples so far and floor in seconds, and why it is out if it is.
+
+    `steadied`: its samples are of more executions than one needs to be measured at all.
+    """
 
     contender: Contender
+    steadied: bool = False
     samples: Samples = field(default_factory=Samples)
     repeats: int = 1
     warm_up_s: float = 0.0

@@ -228,6 +228,18 @@ def test_a_client_of_the_callers_context_computes_in_it(any_client: Client) -> N
     add(client, client.upload(np.zeros(16, np.float32)), 16)
 
 
+def test_a_buffer_is_read_for_a_block_and_may_be_written_afterwards(client: Client) -> None:
+    buffer = client.upload(np.arange(64, dtype=np.float32))
+    add(client, buffer, 64)
+    with client.reading(buffer, 8, 16) as raw:
+        assert raw.nbytes == 16
+        assert (raw.view(np.float32) == [3, 4, 5, 6]).all()
+    add(client, buffer, 64)
+    assert (floats(client, buffer, 64) == np.arange(64) + 2).all()
+    with client.reading(buffer, 0, 0) as nothing:
+        assert nothing.size == 0
+
+
 def test_an_address_is_the_same_twice(client: Client) -> None:
     one, other = client.upload(bytes(256)), client.upload(bytes(256))
     first, second, third = client.addresses([one, other, one])

@@ -134,7 +134,7 @@ def test_the_turns_of_a_search_are_counted_together(tmp_path):
     assert len(counts) > 10 and {total for _, total in counts} == {12}
     assert [done for done, _ in counts] == sorted(done for done, _ in counts)
     assert 6 < counts[-1][0] <= 12
-    assert ("compare", 8, 8) in told
+    assert any(phase == "compare" and 3 <= done == total <= 6 for phase, done, total in told)
 
 
 @by_device

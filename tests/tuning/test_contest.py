@@ -659,3 +659,37 @@ def test_proofs_go_on_when_the_device_can_not_be_held() -> None:
     with pytest.raises(WorkError, match="lock file"):
         scene.decide()
     assert paused == [True, False]
+
+
+# Search
+
+
+class Turns:
+    """A search that asks for these candidates, turn after turn."""
+
+    def __init__(self, *turns: list[int]) -> None:
+        self.turns = list(turns)
+        self.most = sum(map(len, turns))
+
+    def propose(self, measured: Mapping[int, float | None]) -> list[int]:
+        return self.turns.pop(0) if self.turns else []
+
+
+def test_a_turn_that_something_else_slowed_is_compared_as_if_it_had_not_been() -> None:
+    scene = Scene()
+    scene.add("leader", [3 * MS] * 4 + [1 * MS])
+    scene.add("best", [3.1 * MS] * 4 + [0.9 * MS])
+    for name in ("c", "d", "e"):
+        scene.add(name, 1.5 * MS)
+    scene.tunables.with_search(lambda key: Turns([0, 1], [2, 3, 4]))
+    assert scene.decide().name == "best"
+
+
+def test_finalists_are_run_a_few_times_in_a_row_for_a_sample() -> None:
+    scene = Scene()
+    scene.add("a", 1 * MS)
+    scene.add("b", 1.1 * MS)
+    scene.add("c", 4 * MS)
+    scene.tunables.with_search(lambda key: Turns([0, 1, 2]))
+    repeats = {evidence.name: evidence.repeats for evidence in scene.decide().evidence}
+    assert repeats == {"a": 3, "b": 3, "c": 1}
