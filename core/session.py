@@ -107,6 +107,7 @@ class Session:
         with self._lock:
             if device not in self._clients:
                 self._clients[device] = _with_working_units(Client(device))
+                self.prover.opened(self._clients[device])
             return self._clients[device]
 
     def client_for(self, queue: cl.CommandQueue | None = None, context: cl.Context | None = None) -> Client:

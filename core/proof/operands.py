@@ -76,8 +76,13 @@ class Operands:
             self._reference = reference
 
     def verify(self) -> None:
-        """Raise WrongResult if somebody wrote to what is kept here: no kernel was ever given it."""
-        if [_checksum(array) for array in self._arrays] != self._sums:
+        """Raise WrongResult if somebody wrote to what is kept here. On a CPU device kernels read the operands
+        where they are; no kernel was ever given the rest."""
+        changed = [_checksum(array) != wanted for array, wanted in zip(self._arrays, self._sums, strict=True)]
+        for name, written in zip(("lhs", "rhs"), changed, strict=False):
+            if written:
+                raise WrongResult(f"it wrote to {name}, which it may only read")
+        if any(changed):
             raise WrongResult("it wrote to memory of this process that it was not given")
 
     @property

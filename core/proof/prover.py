@@ -69,6 +69,13 @@ class Prover:
             if self._early is None and not self._provers:
                 self._early = early_pool(self._config, device)
 
+    def opened(self, client: Client) -> None:
+        """Tells workers that were started early which device it became: they have it open sooner."""
+        with self._lock:
+            expected = self._early is not None
+        if expected:
+            self.of(client)
+
     def of(self, client: Client) -> DeviceProver:
         """The prover of this client's device."""
         with self._lock:

@@ -23,8 +23,6 @@ class Starvation:
         found: dict[str, int] = {}
         with suppress(OSError):
             for task in self._tasks.iterdir():
-                with suppress(
-                    OSError, ValueError, IndexError
-                ):  # it has ended; or no account is kept
+                with suppress(OSError, ValueError, IndexError):  # it has ended; or no account is kept
                     found[task.name] = int((task / "schedstat").read_text().split()[1])
         return found
