@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 
+LONG_FACTOR = 2.0
+
 
 @dataclass(frozen=True)
 class Foresight:
@@ -17,7 +19,7 @@ class Foresight:
     look only, and are looked at before one of them is good enough to stop at.
 
     `expected_s` is how long it takes by a formula fitted to measurements of its kind on such a device; None:
-    there is none. Those that have it go first, the shortest of all at the beginning.
+    there is none.
     """
 
     factor: float = 1.0
@@ -27,8 +29,12 @@ class Foresight:
 
     @property
     def order(self) -> tuple[float, float]:
-        """What is foreseen to win sorts first, before any floor is known."""
-        return (inf if self.expected_s is None else self.expected_s), self.factor
+        """What is foreseen to win sorts first, before any floor is known.
+
+        Those without a formula are at the beginning, or at the end if foreseen to take long.
+        """
+        unknown = 0.0 if self.factor < LONG_FACTOR else inf
+        return (unknown if self.expected_s is None else self.expected_s), self.factor
 
 
 NOTHING_FORESEEN = Foresight()

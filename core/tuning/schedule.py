@@ -41,7 +41,7 @@ KIN_FACTOR = 2.0
 """A candidate is not expected to do this many times better, for what is foreseen of it, than the best of its
 kin did."""
 
-KNOWN_KIN_FACTOR = 1.03
+KNOWN_KIN_FACTOR = 1.02
 """The same where both have a formula for what they take: that compares kin better than others."""
 
 EXPECTED_FACTOR = 1.2

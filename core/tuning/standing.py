@@ -74,10 +74,11 @@ class Standing:
         return min(self.warm_up_s, *self.samples.values)
 
     @property
-    def foreseen(self) -> tuple[float, float, float, int]:
-        """What orders the first pass: expected seconds, else its floor times its factor if that is known."""
-        expected_s, factor = self.contender.foresight.order
-        return expected_s, (self.floor_s or 0.0) * factor, factor, self.index
+    def foreseen(self) -> tuple[float, float, int]:
+        """What orders the first pass: expected seconds, else floor times factor where that is known."""
+        factor = self.contender.foresight.factor
+        likely_s = (self.floor_s or 0.0) * factor if self.expected_s is None else self.expected_s
+        return likely_s, factor, self.index
 
     @property
     def expected_s(self) -> float | None:

@@ -680,8 +680,8 @@ def test_those_expected_to_be_fastest_go_first_and_those_expected_to_be_slow_not
     fast, near, slow = (Foresight(expected_s=s) for s in (1.0, 1.1, 1.3))
     result = expecting([(1.3, slow), (1.0, NOTHING_FORESEEN), (1.1, near), (1.0, fast)])
     assert states(result) == {"a": "skipped", "b": "live", "c": "live", "d": "live"}
-    assert result.standings[0].reason == "expected to take 1.3s, d took 1s"
-    assert [event.name for event in result.events if event.kind == "TuningStep"][:3] == ["d", "c", "b"]
+    assert result.standings[0].reason == "expected to take 1.3s, b took 1s"
+    assert [event.name for event in result.events if event.kind == "TuningStep"][:3] == ["b", "d", "c"]
 
 
 def test_where_the_leader_is_faster_than_expected_others_may_be_too() -> None:
