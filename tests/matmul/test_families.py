@@ -214,6 +214,31 @@ def test_cpu_blocks_of_any_size(client, shape, how, wide, tall, depth, turns):
     check(client, PLANS["cpu_gemm_packed"], shape, Elem.F32, tiles=t, blocks=blocks)
 
 
+@QUIET
+@given(
+    m=st.integers(9, 64),
+    n=st.integers(9, 64),
+    k=st.integers(1, 64),
+    elem=st.sampled_from([Elem.F32, Elem.F64]),
+    layouts=st.tuples(*[st.sampled_from(["contiguous", "offset", "broadcast"])] * 2),
+    pitch=st.integers(0, 3),
+)
+def test_small_products_of_any_size(client, m, n, k, elem, layouts, pitch):
+    check(client, PLANS["cpu_gemm"], (m, n, k), elem, layouts, pitch=pitch)
+
+
+def test_small_products_are_one_launch_of_one_item_without_copies():
+    profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
+
+    def name(*shape, elem=Elem.F32, **flags):
+        (call,) = cpu.plan(Problem.of(*shape, elem, **flags), profile, packed=True).calls
+        return call.name
+
+    assert {name(64, 64, 64), name(9, 33, 1), name(16, 16, 1024)} == {"cpu_small"}
+    assert {name(64, 64, 65), name(8, 64, 64), name(64, 64, 64, elem=Elem.F16)} == {"cpu_gemm"}
+    assert {name(64, 64, 64, elem=Elem.F64), name(32, 32, 32, rhs_transposed=True)} == {"cpu_gemm"}
+
+
 @pytest.mark.parametrize("blocks", [1, 3, 40])
 def test_blocks_taken_in_turns_are_there_again_for_the_next_launch(client, blocks):
     t = cpu_tile(client, True, "in_place", turns=True)
@@ -445,7 +470,7 @@ def test_sizes_up_to_1025(client, name, elem):
 
 def test_copying_rhs_or_not_and_slices_are_one_program():
     profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
-    for shape in [(64, 64, 64), (1000, 1000, 1000), (128, 128, 8192), (1, 4096, 4096), (4096, 64, 1024)]:
+    for shape in [(65, 65, 65), (1000, 1000, 1000), (128, 128, 8192), (1, 4096, 4096), (4096, 64, 1024)]:
         problem = Problem.of(*shape, Elem.F32)
         names = ("cpu_gemm", "cpu_gemm_packed", "split_k")
         plans = [PLANS[name][0](problem, profile, **PLANS[name][1]) for name in names]

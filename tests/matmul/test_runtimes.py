@@ -13,7 +13,7 @@ import pytest
 from rooftune.device.discovery import FoundDevice, choose_device, list_devices
 from rooftune.matmul.problem import Elem
 
-AWKWARD = ((7, 65, 130), (65, 1, 130), (1, 65, 130))
+AWKWARD = ((7, 65, 130), (33, 45, 7), (65, 1, 130), (1, 65, 130))
 """Rows of the results begin at odd addresses, and no extent is a multiple of a vector."""
 
 RUN = """

@@ -11,6 +11,7 @@ from ...device.profile import DeviceProfile
 from ...errors import UnsupportedError
 from ..launch import Arg, Counter, KernelCall, LaunchPlan, Scratch, Slot
 from ..problem import BatchWalk, Elem, Problem
+from . import cpu_small
 from .common import (
     accumulator_bytes,
     ceil_div,
@@ -25,7 +26,8 @@ from .common import (
     upper_pow2,
 )
 
-KERNELS = ("prelude.cl", "cpu_common.cl", "cpu.cl")
+TEXTS = ("prelude.cl", "cpu_common.cl", "cpu.cl")
+KERNELS = (*TEXTS, "cpu_small.cl")
 LOCAL_RESERVE_BYTES = 4096
 LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs: two threads may share it
 MAX_DEPTH = 1024
@@ -241,7 +243,7 @@ def multiply_calls(
         extra += (Counter(),)
     if packed:
         extra += (Scratch(1),)
-    source = kernel_text(*KERNELS)
+    source = kernel_text(*TEXTS)
     groups = min(count, profile.compute_units) if t.turns else count
     product = KernelCall(source, "cpu_gemm", options, (groups, 1, 1), (1, 1, 1), (*common, *extra))
     if not packed:
@@ -306,9 +308,11 @@ def plan(
 ) -> LaunchPlan:
     """One launch, or two where lhs is packed first. Raises UnsupportedError.
 
-    `packed`: copy rhs even where it could be read in place.
+    `packed`: copy rhs even where it could be read in place, unless the product is so small that it can't pay.
     """
     check(problem, profile)
+    if tiles is None and blocks is None and cpu_small.usable(problem, profile):
+        return cpu_small.plan(problem, vector_floats(profile, cautious=True))
     t = tiles or tile(problem, profile, packed)
     b = blocks or block(problem, profile, t)
     # One block of depth writes its result at once, so nothing is kept between blocks.
