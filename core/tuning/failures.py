@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from weakref import WeakValueDictionary
 
 from ..errors import DeviceFaultError, OutOfMemoryError, WorkError
+from .context import TuningClient
 from .decision import Decision, Evidence
 from .events import reason_of
 from .tunable import TunableSet
@@ -22,6 +24,33 @@ ACQUITTED_HINT = (
     "Nothing more can run on this device in this process. `tune verify` proves every stored decision in a "
     "process of its own and finds the one to blame."
 )
+
+
+LOST_HINT = "Start the program again: this process cannot use the device any more."
+
+
+class LostDevices:
+    """Clients whose device was lost in this process: no candidate tried on them later is to blame."""
+
+    def __init__(self) -> None:
+        self._clients: WeakValueDictionary[int, TuningClient] = WeakValueDictionary()
+
+    def add(self, client: TuningClient) -> None:
+        self._clients[id(client)] = client
+
+    def check(self, client: TuningClient) -> None:
+        """Raises DeviceFaultError for a lost one, also where that was not noticed yet."""
+        if id(client) in self._clients:
+            raise DeviceFaultError(
+                f"{client.device_name} was lost earlier in this process, so nothing is tuned on it",
+                hint=LOST_HINT,
+            )
+        try:
+            client.sync()
+        except DeviceFaultError as error:
+            self.add(client)
+            reason = f"{client.device_name} was lost before anything was tuned on it: {reason_of(error)}"
+            raise DeviceFaultError(reason, hint=LOST_HINT) from error
 
 
 def not_its_fault(name: str, error: BaseException) -> str:

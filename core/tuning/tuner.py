@@ -19,7 +19,14 @@ from .contest import single_decision, tune_key
 from .context import TuningClient, TuningContext, default_context
 from .decision import Decision, read_decision
 from .events import reason_of
-from .failures import ACQUITTED_HINT, FAULT_HINT, FaultWhileTuning, fault_reason, not_its_fault
+from .failures import (
+    ACQUITTED_HINT,
+    FAULT_HINT,
+    FaultWhileTuning,
+    LostDevices,
+    fault_reason,
+    not_its_fault,
+)
 from .memory import DecisionTable, Slot
 from .place import Place
 from .plan import make_plan
@@ -63,6 +70,7 @@ class LocalTuner:
         self._context = context
         self._sets: dict[int, tuple[Any, TunableSet]] = {}
         self._table = DecisionTable()
+        self._lost = LostDevices()
         self._lock = threading.RLock()
 
     @property
@@ -121,6 +129,7 @@ class LocalTuner:
 
         Returns the error to raise. The next process tunes the key again, without that candidate.
         """
+        self._lost.add(client)
         call = self._call(client, tunables, inputs)
         entry = self._table.get(call.slot)
         if entry is None:
@@ -186,12 +195,14 @@ class LocalTuner:
                 f"no decision for this key can be used: {note}" if note else "this key has no decision yet",
                 hint=f"{context.forbidden_by} forbids measuring: tune it once without that.",
             )
+        self._lost.check(call.client)
         reuse = reuse_from(self._previous(call), call.tunables, self._broken(call))
         try:
             decision = tune_key(
                 call.client, context, self.name, call.tunables, call.key, call.inputs, reuse, call.watch
             )
         except FaultWhileTuning as fault:
+            self._lost.add(call.client)
             context.store.save(place, fault.decision.to_json(), began_at_row_version=began_at)
             raise
         standing = read_decision(context.store.save(place, decision.to_json(), began_at_row_version=began_at))
@@ -280,6 +291,7 @@ class LocalTuner:
             )
 
     def _condemn(self, call: Call, decision: Decision, index: int, error: Exception) -> DeviceFaultError:
+        self._lost.add(call.client)
         name = decision.evidence[index].name
         if self._right_alone(call, index):
             return DeviceFaultError(not_its_fault(name, error), hint=ACQUITTED_HINT)

@@ -431,6 +431,45 @@ def test_a_winner_that_loses_the_device_is_named_and_the_next_process_tunes_agai
     assert "b" not in case.ran
 
 
+def test_after_a_lost_device_other_new_keys_blame_nobody() -> None:
+    case = patient()
+    case.decide()
+    case.failures["b"] = DeviceFaultError("illegal address")
+    with pytest.raises(DeviceFaultError, match="candidate b"):
+        case.execute()
+    case.failures = {name: DeviceFaultError("context lost") for name in "abc"}
+    case.ran.clear()
+    with pytest.raises(DeviceFaultError, match="lost earlier in this process") as caught:
+        case.tuner.decide(case.scene.client, case.scene.tunables, "another key")
+    assert "candidate" not in str(caught.value) and caught.value.hint
+    assert case.ran == []
+    case.failures = {}
+    case.new_process()
+    assert case.tuner.decide(case.scene.client, case.scene.tunables, "another key").decision.bad == ""
+
+
+def test_a_candidate_that_lost_the_device_while_it_was_tuned_is_the_only_one_blamed() -> None:
+    case = patient()
+    case.failures["b"] = DeviceFaultError("illegal address")
+    with pytest.raises(DeviceFaultError, match="candidate b"):
+        case.decide()
+    with pytest.raises(DeviceFaultError, match="lost earlier in this process"):
+        case.tuner.decide(case.scene.client, case.scene.tunables, "another key")
+
+
+def test_a_device_that_others_have_lost_is_noticed_before_anything_is_tuned(monkeypatch) -> None:
+    case = patient()
+
+    def gone() -> None:
+        raise DeviceFaultError("a kernel faulted while running")
+
+    monkeypatch.setattr(case.scene.client, "sync", gone)
+    for said in ("before anything was tuned", "lost earlier"):
+        with pytest.raises(DeviceFaultError, match=said):
+            case.decide()
+    assert case.ran == []
+
+
 def test_a_fault_that_shows_only_later_condemns_the_decision_too() -> None:
     case = patient()
     case.execute()
