@@ -45,8 +45,12 @@ FINAL_WINDOW_S = 3e-3
 """There a sample is of as many executions as last this long, as programs call a kernel again and again: the
 first after another kernel finds the caches as that left them."""
 
-QUICK_SAMPLES = 3
-"""Samples of a candidate in a turn of a search."""
+FINAL_SAMPLES = 5
+"""Samples of a finalist at most; those that lie close are sampled in pairs then."""
+
+QUICK_SAMPLES = 6
+"""Samples of a candidate in a turn of a search at most. The first ones after proofs are slow on CPUs: fewer
+would compare one turn's beginning with the next one's."""
 
 PROBED_AGAIN = 3
 """How often peaks are measured once more at most, for a candidate that beats them."""
@@ -311,6 +315,9 @@ class Contest:
         if quick:
             most = min(QUICK_SAMPLES, settings.max_samples)
             settings = replace(settings, min_samples=min(most, settings.min_samples), max_samples=most)
+        if self.comparing and settings.adaptive:
+            most = max(FINAL_SAMPLES, settings.min_samples)
+            settings = replace(settings, max_samples=min(most, settings.max_samples))
         if not self.searches:
             self.told = 0
         result = run_round(
