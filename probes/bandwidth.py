@@ -28,7 +28,7 @@ GPU_MEMORY_SET_BYTES = 1 << 30
 ALIKE = 0.8
 """Short tries that lie this close may be in the wrong order on a machine that others use too."""
 GPU_CHUNKS = {
-    "read": ((256, 1, 4), (256, 4, 16)),
+    "read": ((256, 8, 8), (256, 4, 16)),
     "write": ((128, 1, 1), (256, 1, 1), (256, 1, 4)),
     "copy": ((128, 1, 1), (256, 1, 1), (256, 4, 16)),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rooftune.errors import UnsupportedError
-from rooftune.matmul.families import accelerated, gemv, simt, split_k, tf32
+from rooftune.matmul.families import accelerated, gemv, gemv_wide, simt, split_k, tf32
 from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.problem import Elem, Operand, Problem, row_major
 
@@ -270,20 +270,39 @@ def test_plain_f32(client, size, stages, orders):
 
 
 @pytest.mark.parametrize("elem", [Elem.F16, Elem.BF16, Elem.F32])
-@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("stages", [0, 1, 2])
 def test_vectors_in_chunks(client, elem, stages):
-    for n, k, batch in ((4096, 4100, 1), (2056, 8200, 2)):
+    for n, k, batch in ((4096, 4100, 1), (2056, 8200, 2), (40, 200000, 1)):
         problem = Problem.of(1, n, k, elem, batch=batch)
         plan = gemv.plan(problem, client.profile, axis="perpendicular", stages=stages)
-        assert plan.calls[0].global_size[2] > 1
+        assert plan.calls[0].global_size[2] > 1 or n == 40
         for _ in range(2):  # counters are as before
+            check(client, problem, plan)
+
+
+@pytest.mark.parametrize("elem", [Elem.F16, Elem.BF16, Elem.F32])
+@pytest.mark.parametrize(
+    "planes, unroll, rounds", [(8, 8, 1), (8, 8, 16), (8, 16, 3), (2, 4, 5), (16, 16, 1)]
+)
+def test_strips_of_awkward_operands(client, elem, planes, unroll, rounds):
+    batched = Problem.of(1, 1032, 777, elem, batch=3)
+    strided = Problem(
+        Operand((1, 900), (5000, 3), elem, 7 * elem.size_bytes),
+        Operand((900, 1000), (1064, 1), elem, 8 * elem.size_bytes),
+        Operand.contiguous((1, 1000), elem),
+    )
+    for problem in (batched, strided, Problem.of(1, 8, 8, elem)):
+        walk = problem.batch_walk()
+        tile = gemv_wide.StripsTile(planes, unroll, rounds)
+        plan = gemv_wide.strips_plan(gemv.view(problem, walk), problem, walk, tile)
+        for _ in range(2):
             check(client, problem, plan)
 
 
 @pytest.mark.parametrize("elem", [Elem.F16, Elem.BF16, Elem.F32])
 @pytest.mark.parametrize("axis", ["parallel", "perpendicular"])
 def test_vectors(client, elem, axis):
-    for k, n in [(8, 8), (64, 64), (1000, 72), (1024, 1000), (333, 520), (2048, 4096), (77, 33)]:
+    for k, n in [(8, 8), (64, 64), (1000, 72), (1024, 1000), (333, 520), (2048, 4096), (77, 33), (8200, 40)]:
         for problem in (
             Problem.of(1, n, k, elem),
             Problem.of(1, n, k, elem, rhs_transposed=True),

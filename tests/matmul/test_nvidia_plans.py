@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.device.profile import DeviceProfile
 from rooftune.errors import UnsupportedError
-from rooftune.matmul.families import accelerated, gemv, simt, split_k, tf32
+from rooftune.matmul.families import accelerated, gemv, gemv_wide, simt, split_k, tf32
 from rooftune.matmul.families.accelerated import (
     DEPTH,
     SKINNY,
@@ -415,9 +415,73 @@ def test_the_low_parts_and_ranges_of_a_split_product_have_room():
     assert plan.scratch_bytes == (3 * 300 * pitch * 4, 3 * 300 * pitch * 4, 3 * 300 * 8, 3 * chunks * 260 * 8)
 
 
-def test_vectors_go_through_the_copy_engine_only_where_it_can_read():
-    aligned = gemv.plan(Problem.of(1, 8192, 8192, Elem.F16), HOPPER, axis="perpendicular")
-    assert isinstance(aligned.calls[0].args[0], Blob)
+# ---- vectors
+
+
+@st.composite
+def wide_vectors(draw):
+    """A product of a vector and a matrix whose lines start at 16 bytes."""
+    elem = draw(st.sampled_from([Elem.F16, Elem.BF16, Elem.F32]))
+    piece = 16 // elem.size_bytes
+    n, k, batch = draw(st.integers(1, 3000)), draw(st.integers(1, 40000)), draw(st.integers(1, 4))
+    return elem, n * piece, k * piece, batch
+
+
+@given(wide_vectors())
+def test_strips_cover_the_matrix_once_and_fill_the_device(drawn):
+    elem, n, k, batch = drawn
+    problem = Problem.of(1, n, k, elem, batch=batch)
+    plan = gemv.plan(problem, HOPPER, axis="perpendicular")
+    call = plan.calls[0]
+    if n * k * elem.size_bytes < gemv_wide.CUT_BYTES:
+        assert "put_part" not in call.source and plan.scratch_bytes == ()
+        return
+    threads = call.local_size[0]
+    strips, products, chunks = call.global_size[0] // threads, *call.global_size[1:]
+    width = 32 * 16 // elem.size_bytes
+    rounds = int(call.args[-1])
+    chunk = threads // 32 * option(call, "UNROLL") * rounds
+    assert (strips - 1) * width < n <= strips * width and products == batch
+    assert (chunks - 1) * chunk < k <= chunks * chunk
+    assert plan.scratch_bytes == (strips * batch * chunks * width * 4,)
+    assert len(call.args[-2].build({})) == strips * batch * 4
+    assert rounds == 1 or strips * batch * chunks >= 0.9 * HOPPER.compute_units
+    # no chunk is shorter than need be
+    assert (
+        rounds == gemv_wide.MOST_ROUNDS or strips * batch * -(-k // (2 * chunk)) < 0.9 * HOPPER.compute_units
+    )
+
+
+@given(wide_vectors(), st.sampled_from([1, 2]))
+def test_a_staged_chunk_is_in_local_memory_as_a_whole(drawn, stages):
+    elem, n, k, batch = drawn
+    problem = Problem.of(1, n, k, elem, batch=batch)
+    call = gemv.plan(problem, HOPPER, axis="perpendicular", stages=stages).calls[0]
+    if call.name == "gemv":
+        chunk = call.local_size[0] // 32 * option(call, "UNROLL") * int(call.args[-1])
+        assert option(call, "STAGED") == chunk == 512 * stages
+
+
+@given(wide_vectors(), st.integers(5, 10))
+def test_rows_are_shared_by_whole_planes(drawn, log2_most):
+    elem, rows, k, _ = drawn
+    profile = replace(HOPPER, max_work_group=1 << log2_most)
+    call = gemv.plan(Problem.of(rows, 1, k, elem), profile, axis="parallel").calls[0]
+    lanes, planes, each = (option(call, name) for name in ("LANES", "PLANES", "EACH"))
+    assert lanes & (lanes - 1) == 0 and call.local_size[0] == lanes * planes == min(256, 1 << log2_most)
+    groups = call.global_size[0] // call.local_size[0]
+    assert (groups - 1) * planes * each < rows <= groups * planes * each
+    # loads in flight lie in the row, but for the last ones
+    assert lanes == 1 or lanes * option(call, "UNROLL") * 16 // elem.size_bytes < 2 * k
+
+
+def test_vectors_use_nvidias_instructions_only_where_they_exist():
+    for profile in (replace(HOPPER, capability=None, kind="gpu"), replace(HOPPER, capability=(7, 5))):
+        for problem in (Problem.of(1, 8192, 8192), Problem.of(8192, 1, 8192)):
+            for axis in ("parallel", "perpendicular"):
+                call = gemv.plan(problem, profile, axis=axis).calls[0]
+                assert "put_part" not in call.source
+                assert call.name != "gemv" or option(call, "STREAMED") == 0
     for problem in (Problem.of(1, 8191, 64, Elem.F16), Problem.of(1, 64, 64, Elem.F64)):
         plan = gemv.plan(problem, HOPPER, axis="perpendicular")
         assert not any(isinstance(arg, Blob) for arg in plan.calls[0].args)

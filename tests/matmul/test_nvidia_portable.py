@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from rooftune.errors import DeviceError
 from rooftune.matmul.families import accelerated, gemv, gemv_wide, tf32
 from rooftune.matmul.families.common import check
-from rooftune.matmul.launch import LaunchPlan, Scratch, Slot
+from rooftune.matmul.families.gemv_wide import StripsTile
+from rooftune.matmul.launch import Blob, LaunchPlan, Scratch, Slot
 from rooftune.matmul.nvidia.operands import Steps, operand_lines
 from rooftune.matmul.problem import Elem, Operand, Problem
 
@@ -38,7 +40,7 @@ def launch(client, plan: LaunchPlan, buffers: dict, names: list[str]) -> None:
     for call in plan.calls:
         if call.name in names:
             kernel = client.kernel(call.source, call.name, call.options)
-            kernel.set_args(*(buffers[a] if isinstance(a, (Slot, Scratch)) else a for a in call.args))
+            kernel.set_args(*(buffers[a] if isinstance(a, (Slot, Scratch, Blob)) else a for a in call.args))
             client.enqueue(kernel, call.global_size, call.local_size)
     client.sync()
 
@@ -124,20 +126,65 @@ def test_high_and_low_part_are_the_value(client):
     assert (np.abs(low) <= np.abs(value) * 2.0**-11).all()
 
 
+def product_of_vectors(client, problem: Problem, plan: LaunchPlan, times: int = 1) -> float:
+    """The relative error of out = lhs · rhs, of the worst of so many launches."""
+    lhs, rhs = random_operand(problem.lhs, 1), random_operand(problem.rhs, 2)
+    out_bytes = problem.batch * problem.m * problem.n * problem.elem.size_bytes
+    buffers = buffers_of(client, plan, lhs, rhs, out_bytes)
+    blobs = {arg: client.upload(arg.build({})) for arg in plan.calls[0].args if isinstance(arg, Blob)}
+    want = to_float64(at_strides(lhs, problem.lhs), problem.elem) @ to_float64(
+        at_strides(rhs, problem.rhs), problem.elem
+    )
+    errors = []
+    for _ in range(times):
+        launch(client, plan, buffers | blobs, ["gemv"])
+        raw = client.download(buffers[Slot.OUT], out_bytes)
+        got = to_float64(np.frombuffer(raw, NUMBERS[problem.elem]), problem.elem).reshape(want.shape)
+        errors.append(np.linalg.norm(got - want) / np.linalg.norm(want))
+    return max(errors)
+
+
 @pytest.mark.parametrize("elem", [Elem.F16, Elem.BF16, Elem.F32])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_wide_gemv(client, elem, transposed):
     gpu = replace(client.profile, kind="gpu", capability=None, compute_units=8)
-    for k, n in [(8, 8), (64, 72), (1000, 64), (264, 520)]:
+    for k, n in [(8, 8), (64, 72), (520, 40), (1000, 64), (264, 520), (5000, 16)]:
         problem = Problem.of(1, n, k, elem, rhs_transposed=transposed, batch=2)
         walk = check(problem, gpu)
         view = gemv.view(problem, walk)
         assert gemv_wide.usable(view, problem, gpu)
         plan = gemv_wide.plan(view, problem, walk, gpu)
-        lhs, rhs = random_operand(problem.lhs, 1), random_operand(problem.rhs, 2)
-        buffers = buffers_of(client, plan, lhs, rhs, 2 * n * elem.size_bytes)
-        launch(client, plan, buffers, ["gemv"])
-        raw = client.download(buffers[Slot.OUT], 2 * n * elem.size_bytes)
-        got = to_float64(np.frombuffer(raw, NUMBERS[elem]), elem).reshape(2, 1, n)
-        want = to_float64(at_strides(lhs, problem.lhs), elem) @ to_float64(at_strides(rhs, problem.rhs), elem)
-        assert np.linalg.norm(got - want) / np.linalg.norm(want) < 4e-3
+        assert product_of_vectors(client, problem, plan) < 4e-3
+
+
+def written_out(plan: LaunchPlan) -> LaunchPlan:
+    """The strips' kernel with OpenCL in place of NVIDIA's instructions; it then needs the vector staged."""
+    call = plan.calls[0]
+    source = call.source
+    for helper, body in {
+        "put_part": "*(__global float4 *)to = v;",
+        "take_part": "return *(__global const float4 *)from;",
+        "see_other_groups": "mem_fence(CLK_GLOBAL_MEM_FENCE);",
+        "of_lane": "return x;",
+    }.items():
+        source, count = re.subn(
+            rf"({helper}\([^)]*\)\s*){{.*?}}\n(?=\n|static)", rf"\1{{ {body} }}\n", source, flags=re.S
+        )
+        assert count == 1
+    options = tuple("-DSTREAMED=0" if o == "-DSTREAMED=1" else o for o in call.options)
+    return replace(plan, calls=(replace(call, source=source, options=options),))
+
+
+@pytest.mark.parametrize("elem", [Elem.F16, Elem.BF16, Elem.F32])
+def test_strips(client, elem):
+    for n, k, batch, tile in [
+        (8, 8, 1, StripsTile(2, 4, 1, staged=True)),
+        (520, 300, 2, StripsTile(2, 4, 3, staged=True)),
+        (264, 333, 1, StripsTile(8, 16, 2, staged=True)),
+        (1032, 129, 3, StripsTile(4, 8, 1, staged=True)),
+    ]:
+        problem = Problem.of(1, n, k, elem, batch=batch)
+        walk = check(problem, client.profile)
+        plan = written_out(gemv_wide.strips_plan(gemv.view(problem, walk), problem, walk, tile))
+        # counters are 0 after each launch
+        assert product_of_vectors(client, problem, plan, times=3) < 4e-3

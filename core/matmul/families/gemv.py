@@ -150,8 +150,8 @@ def plan(
     reads_along_memory = v.mat_p == 1 if parallel else stages == 0 and v.mat_p != 1
     if tiles is None and reads_along_memory and gemv_wide.usable(v, problem, profile):
         return gemv_wide.plan(v, problem, walk, profile)
-    if tiles is None and stages and gemv_wide.has_chunks(v, problem, profile, stages):
-        return gemv_wide.plan(v, problem, walk, profile, gemv_wide.chunk_tile(stages))
+    if tiles is None and stages and (staged := gemv_wide.staged_plan(v, problem, walk, profile, stages)):
+        return staged
     streams = gemv_streams.usable(v, problem, profile, axis)
     if tiles is None and not stages and streams:
         return gemv_streams.plan(v, problem, walk, profile, axis)

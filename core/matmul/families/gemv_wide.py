@@ -1,4 +1,8 @@
-"""Matrix times vector on GPUs, reading the matrix 16 bytes at a time; where alignment allows it."""
+"""Matrix times vector on GPUs, reading the matrix 16 bytes at a time; where alignment allows it.
+
+Three forms. Rows: the matrix is contiguous along the summed axis. Strips, for NVIDIA devices: along the
+results, and so large that the summed axis is cut in chunks. Wide: as strips, but uncut.
+"""
 
 from __future__ import annotations
 
@@ -9,63 +13,73 @@ import numpy as np
 
 from ...device.profile import DeviceProfile
 from ..launch import Arg, Blob, KernelCall, LaunchPlan, Scratch, Slot
-from ..nvidia.operands import Lines
-from ..nvidia.tensormap import MapType, Swizzle
-from ..nvidia.tiles import HOPPER
 from ..problem import BatchWalk, Elem, Problem
-from .common import ceil_div, defines, kernel_text
+from .common import ceil_div, defines, kernel_text, lower_pow2, upper_pow2
 
 if TYPE_CHECKING:
     from .gemv import GemvView
 
-WIDE_TEXTS = ("gemv_piece.cl", "gemv_wide.cl")
-BULK_TEXTS = ("nvidia_common.cl", "gemv_piece.cl", "gemv_bulk.cl")
-KERNELS = tuple(dict.fromkeys((*WIDE_TEXTS, *BULK_TEXTS)))
+PIECE_TEXT = "gemv_piece.cl"
+ROWS_TEXTS = (PIECE_TEXT, "gemv_rows.cl")
+STRIPS_TEXTS = (PIECE_TEXT, "gemv_strips.cl")
+WIDE_TEXTS = (PIECE_TEXT, "gemv_wide.cl")
+KERNELS = tuple(dict.fromkeys((*ROWS_TEXTS, *STRIPS_TEXTS, *WIDE_TEXTS)))
 PIECE_BYTES = 16
-CHUNK, LEAST_CHUNKS, LARGE_BYTES = 512, 4, 16 << 20
-BULK_WIDTH, BULK_DEPTH, BULK_STAGES, BULK_WORKERS = 64, 128, 6, 256
-BULK_ELEMS = {Elem.F32: MapType.F32, Elem.F16: MapType.F16, Elem.BF16: MapType.BF16}
+FILLED = 0.9  # of the multiprocessors with a work-group: enough
+ROW_GROUP, WARP = 256, 32
+SHORT_ROW = 128  # pieces: up to here a warp walks a row alone
+STRIP_PLANES, STRIP_UNROLL, MOST_ROUNDS, CUT_BYTES = 8, 8, 16, 2 << 20
+STAGED_UNROLL, STAGED_ROUNDS, STAGED_LEAST_CHUNKS, STAGED_BYTES = 16, 4, 4, 16 << 20
+HAS_CACHE_POLICIES = (8, 0)
+"""NVIDIA's first compute capability whose loads and stores can be told what the caches are to keep."""
 
 
 @dataclass(frozen=True)
-class WideTile:
-    """Lanes side by side, planes of them in a work-group, loads in flight, results a plane shares.
-
-    `chunk`: how much of the summed axis a work-group takes; 0 for all of it.
-    """
+class RowsTile:
+    """Lanes along a row, planes of them in a work-group, loads of a row in flight, rows a plane walks."""
 
     lanes: int
     planes: int
     unroll: int
-    each: int = 1
-    chunk: int = 0
+    each: int
 
 
-def tile_for(v: GemvView, piece: int, profile: DeviceProfile, products: int) -> WideTile:
-    """Enough work-groups for the device first, then lines as long as they can be."""
-    if v.mat_p == 1:
-        return WideTile(32, 8, 8, 2)
-    lanes = 8
-    while lanes > 2 and _groups(v, lanes * piece, products) < _enough(profile):
-        lanes //= 2
-    # One group to a multiprocessor needs all its work-items; several share it better with fewer each.
-    planes = 128 if piece == 8 or _groups(v, lanes * piece, products) < 1.5 * profile.compute_units else 64
-    return WideTile(lanes, min(planes, profile.max_work_group // lanes), 16)
+@dataclass(frozen=True)
+class StripsTile:
+    """Planes of 32 lanes in a work-group, lines each has in flight, rounds of all planes' in a chunk.
+
+    `staged`: the chunk's piece of the vector is in local memory.
+    """
+
+    planes: int
+    unroll: int
+    rounds: int
+    staged: bool = False
+
+    @property
+    def round(self) -> int:
+        """How much of the summed axis a work-group has in flight."""
+        return self.planes * self.unroll
+
+    @property
+    def chunk(self) -> int:
+        return self.round * self.rounds
 
 
-def _groups(v: GemvView, share: int, products: int) -> int:
-    return ceil_div(v.results, share) * products
+@dataclass(frozen=True)
+class WideTile:
+    """Lanes side by side, planes of them in a work-group, loads in flight."""
 
-
-def _enough(profile: DeviceProfile) -> float:
-    return 0.9 * profile.compute_units
+    lanes: int
+    planes: int
+    unroll: int
 
 
 def usable(v: GemvView, problem: Problem, profile: DeviceProfile) -> bool:
     """Whether every line of the matrix (and the vector, where lines run along it) starts at 16 bytes."""
     if profile.is_cpu or problem.elem is Elem.F64 or problem.out.elem is not problem.elem:
         return False
-    piece = PIECE_BYTES // problem.elem.size_bytes
+    piece = piece_of(problem)
     along_results = v.mat_i == 1 and v.mat_p != 1
     if not along_results and (v.mat_p != 1 or v.vec_p != 1):
         return False
@@ -79,52 +93,97 @@ def usable(v: GemvView, problem: Problem, profile: DeviceProfile) -> bool:
     return all(step % piece == 0 for step in steps)
 
 
-def chunk_tile(stages: int) -> WideTile:
-    """Work-groups of 256 work-items to a stage, each with that many stages of the vector in local memory."""
-    return WideTile(64, 4 * stages, 16, chunk=CHUNK * stages)
+def piece_of(problem: Problem) -> int:
+    """Elements in 16 bytes."""
+    return PIECE_BYTES // problem.elem.size_bytes
 
 
-def has_chunks(v: GemvView, problem: Problem, profile: DeviceProfile, stages: int) -> bool:
-    """Whether a matrix contiguous along the results is so large that chunks of it keep the device busy."""
-    if profile.capability is None or v.mat_p == 1 or not usable(v, problem, profile):
-        return False
-    matrix_bytes = v.results * problem.k * problem.elem.size_bytes
-    return problem.k >= LEAST_CHUNKS * CHUNK * stages and matrix_bytes >= LARGE_BYTES
-
-
-def plan(
-    v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, tile: WideTile | None = None
-) -> LaunchPlan:
+def plan(v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile) -> LaunchPlan:
     """One launch; `usable` must hold."""
-    fills_device = _groups(v, BULK_WIDTH, walk.count) >= _enough(profile)
-    if tile is None and v.mat_p != 1 and profile.capability == HOPPER and fills_device:
-        return _bulk_plan(v, problem, walk)
-    piece = PIECE_BYTES // problem.elem.size_bytes
-    along_results = v.mat_p != 1
-    t = tile or tile_for(v, piece, profile, walk.count)
-    share = t.lanes * piece if along_results else t.planes * t.each
-    options = (
-        f"-DIN_{problem.elem.name}",
-        *defines(
-            ALONG_RESULTS=int(along_results),
-            LANES=t.lanes,
-            PLANES=t.planes,
-            UNROLL=t.unroll,
-            EACH=t.each,
-            CHUNK=t.chunk,
-        ),
+    if v.mat_p == 1:
+        return rows_plan(v, problem, walk, profile)
+    tile = strips_tile(v, problem, profile, walk.count)
+    return strips_plan(v, problem, walk, tile) if tile else wide_plan(v, problem, walk, profile)
+
+
+def staged_plan(
+    v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, stages: int
+) -> LaunchPlan | None:
+    """Strips with so many stages of the vector in local memory; None where they would be too few."""
+    tile = StripsTile(STRIP_PLANES * stages, STAGED_UNROLL, STAGED_ROUNDS, staged=True)
+    if not usable(v, problem, profile) or not can_cut(v, profile):
+        return None
+    if problem.k < STAGED_LEAST_CHUNKS * tile.chunk or matrix_bytes(v, problem) < STAGED_BYTES:
+        return None
+    return strips_plan(v, problem, walk, tile)
+
+
+def matrix_bytes(v: GemvView, problem: Problem) -> int:
+    return v.results * problem.k * problem.elem.size_bytes
+
+
+def can_cut(v: GemvView, profile: DeviceProfile) -> bool:
+    """Whether the strips' instructions exist, and the matrix is contiguous along the results."""
+    return v.mat_p != 1 and (profile.capability or (0, 0)) >= HAS_CACHE_POLICIES
+
+
+# ---- rows
+
+
+def rows_tile(k: int, piece: int, profile: DeviceProfile) -> RowsTile:
+    """A row to a work-group, or to a warp or a part of one where rows are short; 4 to 8 loads in flight."""
+    most = min(ROW_GROUP, lower_pow2(profile.max_work_group))
+    pieces = ceil_div(k, piece)
+    lanes = min(most, WARP, upper_pow2(pieces)) if pieces <= SHORT_ROW else most
+    unroll = min(8, lower_pow2(pieces // lanes))
+    return RowsTile(lanes, most // lanes, unroll, max(1, 4 // unroll))
+
+
+def rows_plan(
+    v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, tile: RowsTile | None = None
+) -> LaunchPlan:
+    """For a matrix contiguous along the summed axis."""
+    t = tile or rows_tile(problem.k, piece_of(problem), profile)
+    streamed = (profile.capability or (0, 0)) >= HAS_CACHE_POLICIES
+    options = defines(STREAMED=int(streamed), LANES=t.lanes, PLANES=t.planes, UNROLL=t.unroll, EACH=t.each)
+    groups = ceil_div(v.results, t.planes * t.each)
+    return _launch(v, problem, ROWS_TEXTS, options, (groups, walk.count, 1), t.lanes * t.planes)
+
+
+# ---- strips
+
+
+def strips_tile(v: GemvView, problem: Problem, profile: DeviceProfile, products: int) -> StripsTile | None:
+    """Chunks as long as leave a work-group to each multiprocessor; None for a small matrix."""
+    if not can_cut(v, profile) or matrix_bytes(v, problem) < CUT_BYTES:
+        return None
+    strips = ceil_div(v.results, WARP * piece_of(problem)) * products
+    rounds = MOST_ROUNDS
+    while rounds > 1:
+        tile = StripsTile(STRIP_PLANES, STRIP_UNROLL, rounds)
+        if strips * ceil_div(problem.k, tile.chunk) >= FILLED * profile.compute_units:
+            return tile
+        rounds //= 2
+    return StripsTile(STRIP_PLANES, STRIP_UNROLL, rounds)
+
+
+def strips_plan(v: GemvView, problem: Problem, walk: BatchWalk, tile: StripsTile) -> LaunchPlan:
+    """For a matrix contiguous along the results, cut in chunks of the summed axis."""
+    width = WARP * piece_of(problem)
+    strips, chunks = ceil_div(v.results, width), ceil_div(problem.k, tile.chunk)
+    staged = tile.chunk if tile.staged else 0
+    options = defines(STREAMED=1, PLANES=tile.planes, UNROLL=tile.unroll, STAGED=staged)
+    places = strips * walk.count
+    return _launch(
+        v,
+        problem,
+        STRIPS_TEXTS,
+        options,
+        (strips, walk.count, chunks),
+        WARP * tile.planes,
+        (Scratch(0), zeros(places * 4), np.int32(tile.rounds)),
+        (places * chunks * width * 4,),
     )
-    threads, groups = t.lanes * t.planes, ceil_div(v.results, share)
-    args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers)
-    chunks = 1
-    scratch: tuple[int, ...] = ()
-    if t.chunk:
-        chunks = ceil_div(problem.k, t.chunk)
-        scratch = (groups * walk.count * chunks * share * 4,)
-        args += (Scratch(0), zeros(groups * walk.count * 4), np.uint32(chunks))
-    size = (groups * threads, walk.count, chunks)
-    call = KernelCall(kernel_text(*WIDE_TEXTS), "gemv", options, size, (threads, 1, 1), args)
-    return LaunchPlan((call,), scratch)
 
 
 def zeros(nbytes: int) -> Blob:
@@ -132,34 +191,44 @@ def zeros(nbytes: int) -> Blob:
     return Blob((), lambda _: bytes(nbytes))
 
 
-def _bulk_plan(v: GemvView, problem: Problem, walk: BatchWalk) -> LaunchPlan:
-    """One launch of the copy engine's kernel, for a matrix contiguous along the results."""
-    mat_at, _, pitch, outer, inner = (int(x) for x in v.numbers[:5])
-    extents = walk.extents
-    mat = Lines(
-        v.mat,
-        problem.elem,
-        False,
-        v.results,
-        problem.k,
-        mat_at,
-        pitch,
-        outer if extents[0] > 1 else 0,
-        inner if extents[1] > 1 else 0,
-        extents,
-    )
-    options = (
-        f"-DIN_{problem.elem.name}",
-        *defines(STAGES=BULK_STAGES, DEPTH=BULK_DEPTH),
-    )
-    threads = BULK_WORKERS + 32
-    boxes = mat.tensor_map(BULK_ELEMS[problem.elem], (BULK_WIDTH, BULK_DEPTH), Swizzle.NONE)
-    call = KernelCall(
-        kernel_text(*BULK_TEXTS),
-        "gemv",
-        options,
-        (ceil_div(v.results, BULK_WIDTH) * threads, walk.count, 1),
-        (threads, 1, 1),
-        (boxes, *mat.batch_factors, v.vec, *v.numbers[5:9], Slot.OUT, *v.numbers[9:]),
-    )
-    return LaunchPlan((call,))
+# ---- wide
+
+
+def wide_tile(v: GemvView, piece: int, profile: DeviceProfile, products: int) -> WideTile:
+    """Enough work-groups for the device first, then lines as long as they can be."""
+    lanes = 8
+    while lanes > 2 and _groups(v, lanes * piece, products) < FILLED * profile.compute_units:
+        lanes //= 2
+    # One group to a multiprocessor needs all its work-items; several share it better with fewer each.
+    planes = 128 if piece == 8 or _groups(v, lanes * piece, products) < 1.5 * profile.compute_units else 64
+    return WideTile(lanes, min(planes, profile.max_work_group // lanes), 16)
+
+
+def _groups(v: GemvView, share: int, products: int) -> int:
+    return ceil_div(v.results, share) * products
+
+
+def wide_plan(v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile) -> LaunchPlan:
+    """For a matrix contiguous along the results."""
+    piece = piece_of(problem)
+    t = wide_tile(v, piece, profile, walk.count)
+    options = defines(STREAMED=0, LANES=t.lanes, PLANES=t.planes, UNROLL=t.unroll)
+    groups = ceil_div(v.results, t.lanes * piece)
+    return _launch(v, problem, WIDE_TEXTS, options, (groups, walk.count, 1), t.lanes * t.planes)
+
+
+def _launch(
+    v: GemvView,
+    problem: Problem,
+    texts: tuple[str, ...],
+    options: tuple[str, ...],
+    groups: tuple[int, int, int],
+    threads: int,
+    more: tuple[Arg, ...] = (),
+    scratch: tuple[int, ...] = (),
+) -> LaunchPlan:
+    size = (groups[0] * threads, groups[1], groups[2])
+    args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers, *more)
+    options = (f"-DIN_{problem.elem.name}", *options)
+    call = KernelCall(kernel_text(*texts), "gemv", options, size, (threads, 1, 1), args)
+    return LaunchPlan((call,), scratch)

@@ -1,4 +1,5 @@
 // 16 bytes of a matrix at a time, as f32: what the wide gemv kernels share. Needs IN_F32, IN_F16 or IN_BF16.
+// STREAMED: what is read of the matrix takes no room in the first-level cache, where the vector is (NVIDIA).
 
 #if defined(IN_F32)
 typedef float elem_t;
@@ -36,4 +37,16 @@ static inline void widen(uint4 v, float *x)
     float2 a = both(v.x), b = both(v.y), c = both(v.z), d = both(v.w);
     x[0] = a.x; x[1] = a.y; x[2] = b.x; x[3] = b.y; x[4] = c.x; x[5] = c.y; x[6] = d.x; x[7] = d.y;
 }
+#endif
+
+#if STREAMED
+static inline uint4 piece_at(__global const elem_t *p)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+#else
+static inline uint4 piece_at(__global const elem_t *p) { return *(__global const uint4 *)p; }
 #endif
