@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-VERSION = 5
+VERSION = 6
 """Of the probes' methods: results of another version are never used."""
 
 

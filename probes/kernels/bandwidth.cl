@@ -18,7 +18,8 @@
  *
  * In the kernels named `once` a group's chunk is what its work-items have under way: it moves that and ends.
  * With EVICT_FIRST the cache is told, by NVIDIA's instructions, to give up this data before any other: what is
- * read here is not read again, and what is written leaves for the memory in longer runs.
+ * read here is not read again, and what is written leaves for the memory in longer runs. With PAST_L1 what is
+ * read takes no room in the first-level cache.
  *
  * VEC    vector type of one access              LOCAL     work-items of a group
  * UNROLL vectors a work-item has under way
@@ -124,9 +125,29 @@ static inline void put(target to, vec v)
                  : : "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "l"(evict_first()) : "memory");
 }
 #else
-#define taken(from) (*(from))
 #define put(to, v) (*(to) = (v))
+#if PAST_L1
+static inline vec taken(source from)
+{
+    vec v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+    return v;
+}
+#else
+#define taken(from) (*(from))
 #endif
+#endif
+
+__kernel void read_once(source src, target out)
+{
+    ulong first = (ulong)get_group_id(0) * (LOCAL * UNROLL) + get_local_id(0);
+    vec sum = (vec)(0), got[UNROLL];
+    EACH got[u] = taken(src + first + u * LOCAL);
+    EACH sum ^= got[u];
+    if (any(sum == (vec)(NEVER)))
+        out[get_global_id(0)] = sum;
+}
 
 __kernel void write_once(target dst)
 {

@@ -434,7 +434,7 @@ def test_strips_cover_the_matrix_once_and_fill_the_device(drawn):
     plan = gemv.plan(problem, HOPPER, axis="perpendicular")
     call = plan.calls[0]
     if n * k * elem.size_bytes < gemv_wide.CUT_BYTES:
-        assert "put_part" not in call.source and plan.scratch_bytes == ()
+        assert "see_other_groups" not in call.source and plan.scratch_bytes == ()
         return
     threads = call.local_size[0]
     strips, products, chunks = call.global_size[0] // threads, *call.global_size[1:]
@@ -445,10 +445,10 @@ def test_strips_cover_the_matrix_once_and_fill_the_device(drawn):
     assert (chunks - 1) * chunk < k <= chunks * chunk
     assert plan.scratch_bytes == (strips * batch * chunks * width * 4,)
     assert len(call.args[-2].build({})) == strips * batch * 4
-    assert rounds == 1 or strips * batch * chunks >= 0.9 * HOPPER.compute_units
+    assert rounds == 1 or strips * batch * chunks >= 1.8 * HOPPER.compute_units
     # no chunk is shorter than need be
     assert (
-        rounds == gemv_wide.MOST_ROUNDS or strips * batch * -(-k // (2 * chunk)) < 0.9 * HOPPER.compute_units
+        rounds == gemv_wide.MOST_ROUNDS or strips * batch * -(-k // (2 * chunk)) < 1.8 * HOPPER.compute_units
     )
 
 
@@ -480,7 +480,7 @@ def test_vectors_use_nvidias_instructions_only_where_they_exist():
         for problem in (Problem.of(1, 8192, 8192), Problem.of(8192, 1, 8192)):
             for axis in ("parallel", "perpendicular"):
                 call = gemv.plan(problem, profile, axis=axis).calls[0]
-                assert "put_part" not in call.source
+                assert "see_other_groups" not in call.source
                 assert call.name != "gemv" or option(call, "STREAMED") == 0
     for problem in (Problem.of(1, 8191, 64, Elem.F16), Problem.of(1, 64, 64, Elem.F64)):
         plan = gemv.plan(problem, HOPPER, axis="perpendicular")

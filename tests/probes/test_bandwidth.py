@@ -55,20 +55,23 @@ def test_the_set_that_measures_memory_is_larger_than_a_gpus_caches() -> None:
 def test_instructions_for_the_cache_are_for_devices_that_have_them() -> None:
     def hinted(capability: tuple[int, int] | None, access: str) -> bool:
         profile = DeviceProfile("gpu", compute_units=132, memory_bytes=1 << 37, capability=capability)
-        return any(walk.evict_first for walk in bandwidth.walks(profile, access, 1 << 30))
+        return any(walk.hinted for walk in bandwidth.walks(profile, access, 1 << 30))
 
-    assert hinted((8, 0), "copy") and hinted((9, 0), "copy")
-    assert not any(hinted(capability, "copy") for capability in (None, (7, 5)))
-    assert not hinted((9, 0), "read") and not hinted((9, 0), "write")
+    assert all(hinted(capability, access) for capability in ((8, 0), (9, 0)) for access in ("read", "copy"))
+    assert not any(
+        hinted(capability, access) for capability in (None, (7, 5)) for access in bandwidth.ACCESSES
+    )
+    assert not hinted((9, 0), "write")
 
 
-def test_a_walk_the_compiler_refuses_is_left_out() -> None:
+@pytest.mark.parametrize("access", ["read", "copy"])
+def test_a_walk_the_compiler_refuses_is_left_out(access: str) -> None:
     found = next(device for device in list_devices() if device.usable and device.profile.capability is None)
     client = Client(found.index)
     client.profile = replace(client.profile, kind="gpu", capability=(9, 0))
-    refused = bandwidth.walks(client.profile, "copy", bandwidth.LAUNCH_A_PASS_BYTES)[0]
-    assert refused.evict_first
+    refused = bandwidth.walks(client.profile, access, bandwidth.LAUNCH_A_PASS_BYTES)[0]
+    assert refused.hinted
     with pytest.raises(BuildError):
-        bandwidth.Mover(client, "copy", 1 << 20, refused)
-    moved = bandwidth.probe_hot(client, ("copy",), bandwidth.LAUNCH_A_PASS_BYTES, TRIAL)
+        bandwidth.Mover(client, access, 1 << 20, refused)
+    moved = bandwidth.probe_hot(client, (access,), bandwidth.LAUNCH_A_PASS_BYTES, TRIAL)
     assert moved.bytes_per_s > 1e6

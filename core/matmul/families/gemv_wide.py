@@ -31,7 +31,7 @@ SHORT_ROW = 128  # pieces: up to here a warp walks a row alone
 STRIP_PLANES, STRIP_UNROLL, MOST_ROUNDS, CUT_BYTES = 8, 8, 16, 2 << 20
 STAGED_UNROLL, STAGED_ROUNDS, STAGED_LEAST_CHUNKS, STAGED_BYTES = 16, 4, 4, 16 << 20
 HAS_CACHE_POLICIES = (8, 0)
-"""NVIDIA's first compute capability whose loads and stores can be told what the caches are to keep."""
+"""NVIDIA's first compute capability whose loads can be told which caches are to keep what they read."""
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,14 @@ def rows_plan(
 
 
 def strips_tile(v: GemvView, problem: Problem, profile: DeviceProfile, products: int) -> StripsTile | None:
-    """Chunks as long as leave a work-group to each multiprocessor; None for a small matrix."""
+    """Chunks as long as leave two work-groups to each multiprocessor; None for a small matrix."""
     if not can_cut(v, profile) or matrix_bytes(v, problem) < CUT_BYTES:
         return None
     strips = ceil_div(v.results, WARP * piece_of(problem)) * products
     rounds = MOST_ROUNDS
     while rounds > 1:
         tile = StripsTile(STRIP_PLANES, STRIP_UNROLL, rounds)
-        if strips * ceil_div(problem.k, tile.chunk) >= FILLED * profile.compute_units:
+        if strips * ceil_div(problem.k, tile.chunk) >= 2 * FILLED * profile.compute_units:
             return tile
         rounds //= 2
     return StripsTile(STRIP_PLANES, STRIP_UNROLL, rounds)

@@ -50,3 +50,16 @@ static inline uint4 piece_at(__global const elem_t *p)
 #else
 static inline uint4 piece_at(__global const elem_t *p) { return *(__global const uint4 *)p; }
 #endif
+
+// Has mat, vec and out begin at this group's product. 64-bit divisions would take a short group longer than its sums.
+#define SELECT_PRODUCT                                                                          \
+    mat += mat_at;                                                                              \
+    vec += vec_at;                                                                              \
+    out += out_at;                                                                              \
+    if (get_num_groups(1) > 1) {                                                                \
+        uint product = get_group_id(1), outer = product / (uint)inner_extent;                   \
+        uint inner = product - outer * (uint)inner_extent;                                      \
+        mat += outer * mat_outer + inner * mat_inner;                                           \
+        vec += outer * vec_outer + inner * vec_inner;                                           \
+        out += outer * out_outer + inner * out_inner;                                           \
+    }

@@ -34,10 +34,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
 #define SUM_AT(row, block) sums[row][(block) * NEIGHBOURS]
 #endif
     int item = get_local_id(0), lane = item % LANES, plane = item / LANES;
-    long outer = get_group_id(1) / inner_extent, inner = get_group_id(1) % inner_extent;
-    mat += mat_at + outer * mat_outer + inner * mat_inner;
-    vec += vec_at + outer * vec_outer + inner * vec_inner;
-    out += out_at + outer * out_outer + inner * out_inner;
+    SELECT_PRODUCT
 
     int group_first = get_group_id(0) * (PLANES * EACH), first = group_first + plane * EACH;
     __global const elem_t *rows[EACH];

@@ -8,8 +8,7 @@
 //        | chunk 1 | chunk 1 |                last ones at about the same time.
 //
 // A group leaves the sums of its chunk in `parts`; of the groups of a strip the one that comes last, by the counter
-// in `arrived`, adds them up, in the order of the chunks. Counters are 0 before and after. The cache is told to keep
-// parts while mat streams through it, and to give them up once they are read.
+// in `arrived`, adds them up, in the order of the chunks. Counters are 0 before and after.
 //
 // Every line of mat starts at a multiple of 16 bytes, and its length is a multiple of PIECE.
 // Defined by the build: IN_F32, IN_F16 or IN_BF16; STREAMED PLANES UNROLL. STAGED: how many elements of vec a group
@@ -31,18 +30,11 @@ static inline float of_lane(float x, uint lane)
 
 static inline void see_other_groups(void) { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
 
-static inline void put_part(__global float *to, float4 v)
-{
-    asm volatile("{.reg .b64 keep; createpolicy.fractional.L2::evict_last.b64 keep, 1.0;\n\t"
-                 "st.relaxed.gpu.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, keep;}"
-                 : : "l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
-}
-
-static inline float4 take_part(__global const float *from)
+// Not from the first-level cache, which knows nothing of what other groups wrote.
+static inline float4 fresh(__global const float *from)
 {
     float4 v;
-    asm volatile("{.reg .b64 done; createpolicy.fractional.L2::evict_first.b64 done, 1.0;\n\t"
-                 "ld.relaxed.gpu.global.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], done;}"
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
     return v;
 }
@@ -57,10 +49,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
     __local uint is_last;
     int thread = get_local_id(0), lane = thread % LANES, plane = thread / LANES;
     int strip = get_group_id(0), chunk = get_group_id(2), chunks = get_num_groups(2);
-    long outer = get_group_id(1) / inner_extent, inner = get_group_id(1) % inner_extent;
-    mat += mat_at + outer * mat_outer + inner * mat_inner;
-    vec += vec_at + outer * vec_outer + inner * vec_inner;
-    out += out_at + outer * out_outer + inner * out_inner;
+    SELECT_PRODUCT
 
     // Lanes beyond the last result read what their neighbours read; nobody stores their sums.
     __global const elem_t *column = mat + min((strip * LANES + lane) * PIECE, results - PIECE);
@@ -108,7 +97,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
         float4 sum = 0;
         #pragma unroll
         for (int plane_ = 0; plane_ < PLANES; plane_++) sum += *(__local float4 *)&sums[plane_][4 * q];
-        put_part(parts + chunk * WIDTH + 4 * q, sum);
+        *(__global float4 *)(parts + chunk * WIDTH + 4 * q) = sum;
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (thread == 0) {
@@ -125,7 +114,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
     int quad = thread % QUADS, share = thread / QUADS;
     float4 sum = 0;
     #pragma unroll 8
-    for (int c = share; c < chunks; c += SHARES) sum += take_part(parts + c * WIDTH + 4 * quad);
+    for (int c = share; c < chunks; c += SHARES) sum += fresh(parts + c * WIDTH + 4 * quad);
     *(__local float4 *)&sums[share][4 * quad] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int c = thread; c < WIDTH; c += THREADS) {

@@ -13,10 +13,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
           int results, int k, int inner_extent)
 {
     int lane = get_local_id(0) % LANES, plane = get_local_id(0) / LANES;
-    long outer = get_group_id(1) / inner_extent, inner = get_group_id(1) % inner_extent;
-    mat += mat_at + outer * mat_outer + inner * mat_inner;
-    vec += vec_at + outer * vec_outer + inner * vec_inner;
-    out += out_at + outer * out_outer + inner * out_inner;
+    SELECT_PRODUCT
 
     __local float sums[PLANES][LANES * PIECE];
     int first = (get_group_id(0) * LANES + lane) * PIECE;
