@@ -52,7 +52,7 @@ static inline uint4 piece_at(__global const elem_t *p) { return *(__global const
 #endif
 
 // Has mat, vec and out begin at this group's product. 64-bit divisions would take a short group longer than its sums.
-#define SELECT_PRODUCT                                                                          \
+#define FIND_PRODUCT                                                                          \
     mat += mat_at;                                                                              \
     vec += vec_at;                                                                              \
     out += out_at;                                                                              \

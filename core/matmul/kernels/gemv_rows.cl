@@ -34,7 +34,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
 #define SUM_AT(row, block) sums[row][(block) * NEIGHBOURS]
 #endif
     int item = get_local_id(0), lane = item % LANES, plane = item / LANES;
-    SELECT_PRODUCT
+    FIND_PRODUCT
 
     int group_first = get_group_id(0) * (PLANES * EACH), first = group_first + plane * EACH;
     __global const elem_t *rows[EACH];

@@ -49,7 +49,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
     __local uint is_last;
     int thread = get_local_id(0), lane = thread % LANES, plane = thread / LANES;
     int strip = get_group_id(0), chunk = get_group_id(2), chunks = get_num_groups(2);
-    SELECT_PRODUCT
+    FIND_PRODUCT
 
     // Lanes beyond the last result read what their neighbours read; nobody stores their sums.
     __global const elem_t *column = mat + min((strip * LANES + lane) * PIECE, results - PIECE);

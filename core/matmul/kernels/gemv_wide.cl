@@ -13,7 +13,7 @@ void gemv(__global const elem_t *mat, __global const elem_t *vec, __global elem_
           int results, int k, int inner_extent)
 {
     int lane = get_local_id(0) % LANES, plane = get_local_id(0) / LANES;
-    SELECT_PRODUCT
+    FIND_PRODUCT
 
     __local float sums[PLANES][LANES * PIECE];
     int first = (get_group_id(0) * LANES + lane) * PIECE;
