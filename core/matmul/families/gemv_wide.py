@@ -28,6 +28,7 @@ PIECE_BYTES = 16
 FILLED = 0.9  # of the multiprocessors with a work-group: enough
 ROW_GROUP, WARP = 256, 32
 SHORT_ROW = 128  # pieces: up to here a warp walks a row alone
+MEDIUM_ROW = range(512, 1024)  # pieces
 STRIP_PLANES, STRIP_UNROLL, MOST_ROUNDS, CUT_BYTES = 8, 8, 16, 2 << 20
 STAGED_UNROLL, STAGED_ROUNDS, STAGED_LEAST_CHUNKS, STAGED_BYTES = 16, 4, 4, 16 << 20
 HAS_CACHE_POLICIES = (8, 0)
@@ -131,9 +132,11 @@ def can_cut(v: GemvView, profile: DeviceProfile) -> bool:
 
 
 def rows_tile(k: int, piece: int, profile: DeviceProfile) -> RowsTile:
-    """A row to a work-group, or to a warp or a part of one where rows are short; 4 to 8 loads in flight."""
+    """A row to a work-group, half of one, or a warp or less where it is short; 4 to 8 loads in flight."""
     most = min(ROW_GROUP, lower_pow2(profile.max_work_group))
     pieces = ceil_div(k, piece)
+    if pieces in MEDIUM_ROW and most == ROW_GROUP:
+        return RowsTile(ROW_GROUP // 2, 2, 2, 4)
     lanes = min(most, WARP, upper_pow2(pieces)) if pieces <= SHORT_ROW else most
     unroll = min(8, lower_pow2(pieces // lanes))
     return RowsTile(lanes, most // lanes, unroll, max(1, 4 // unroll))
