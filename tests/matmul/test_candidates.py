@@ -119,6 +119,8 @@ def expected_entries(key: dict, is_cpu: bool, units: frozenset[str], has_f64: bo
         gemv = 2 if is_transposed("lhs") else 3
     if a["kind"] == "VecMat":
         gemv = 3 if is_transposed("rhs") else 2
+    if a["kind"] == "InnerProduct" and k >= 2**14:
+        gemv = 2
     if is_cpu and (gemv > 0 or a["kind"] == "InnerProduct"):
         gemv = 3
     cpu = 3 if is_cpu else -1
