@@ -28,9 +28,9 @@ from .common import (
 
 TEXTS = ("prelude.cl", "cpu_common.cl", "cpu.cl")
 KERNELS = (*TEXTS, "cpu_small.cl")
-LOCAL_RESERVE_BYTES = 4096
 LEVEL2_SHARE_BYTES = 512 * 1024  # of the level 2 cache, for the copied block of rhs: two threads may share it
 MAX_DEPTH = 1024
+MAX_DEPTH_IN_PLACE = 512  # where panels are not copied but parts of longer rows: these lie on as many pages
 MAX_PANELS = 4
 PACK_TILES, PACK_DEPTH = 8, 128  # what a work-item of pack_lhs takes: row tiles, elements of the summed axis
 SMALL_MADS = 1 << 22  # up to here a second launch costs more than packing lhs can save
@@ -127,7 +127,8 @@ def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     """The tile of one of the two. Raises UnsupportedError.
 
     The register tile fills the 32 registers of 64-byte vectors, or the 16 of narrower ones, less what the
-    operands need.
+    operands need. Where local memory is short, blocks become narrow before they become shallow: every block
+    of depth reads and writes the whole result once more.
 
     Products of several blocks have them taken in turns: PoCL hands each thread its whole share of the
     work-groups at first, and where cores differ in speed, as those of virtual machines do by half, it would
@@ -142,15 +143,11 @@ def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     pack = packed or not rhs_in_place(problem)
     lhs_from = lhs_source(problem, m * n * k)
     turns = m * n * k >= TURNS_MADS
-    depth = min(k, MAX_DEPTH)
+    depth = min(k, MAX_DEPTH if pack or n <= width * vectors else MAX_DEPTH_IN_PLACE)
     panels = min(MAX_PANELS, ceil_div(n, width * vectors))
     chosen = CpuTile(width, vectors, rows, depth, panels, pack, lhs_from, turns)
     while chosen.local_bytes(size) > budget_bytes(profile):
-        if panels > 2:
-            panels -= 1
-        elif depth > 512:
-            depth //= 2
-        elif panels > 1:
+        if panels > 1:
             panels -= 1
         elif depth > 16:
             depth //= 2
@@ -162,7 +159,7 @@ def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
 
 def budget_bytes(profile: DeviceProfile) -> int:
     """Local memory for the copied blocks."""
-    return min(profile.local_bytes - LOCAL_RESERVE_BYTES, LEVEL2_SHARE_BYTES + 64 * 1024)
+    return min(profile.local_bytes, LEVEL2_SHARE_BYTES + 64 * 1024)
 
 
 def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int = 1) -> CpuBlock:
