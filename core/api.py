@@ -43,7 +43,8 @@ def matmul(
     Element types are float16, bfloat16 (of ml_dtypes), float32 and float64; mixed types are promoted
     as numpy promotes. `dtype="bf16"` takes uint16 arrays as bfloat16 data. Accumulation is in float32
     (float64 for float64). `precision` is for float32: "full" (the default; error no worse than that of
-    plain float32 multiply-adds) or "tf32". `out` takes the result; where it overlaps an operand or has
+    plain float32 multiply-adds) or "tf32". `out`, of the product's own shape and
+    type, takes the result; where it overlaps an operand or has
     strides that no kernel writes, the result goes through a temporary. `queue` is where the work is
     enqueued (default: the first operand's own), after `wait_for` and after the events that the arrays
     carry; a new key is tuned on these operands first, and that waits for those events here. As pyopencl's

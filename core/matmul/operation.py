@@ -304,8 +304,10 @@ def _check_out(out: Any, kind: type[Any], product: Product, dtype: np.dtype[Any]
         raise UsageError(
             f"out is a {type(out).__name__}; for these operands it must be a {kind.__qualname__}"
         )
-    if tuple(out.shape) != product.result_shape or out.dtype != dtype:
-        raise UsageError(
+    wrong_shape = tuple(out.shape) != product.result_shape
+    if wrong_shape or out.dtype != dtype:
+        kind_of_error = UsageError if wrong_shape else DtypeError
+        raise kind_of_error(
             f"out has shape {tuple(out.shape)} and type {_type_name(out.dtype)}; "
             f"this product needs {product.result_shape} and {dtype.name}"
         )

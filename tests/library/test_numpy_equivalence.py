@@ -214,6 +214,13 @@ def test_an_out_that_can_not_take_the_result(plain, found, out, said):
 
 
 @by_device
+def test_an_out_of_another_type_is_a_type_error_as_with_numpy(plain, found):
+    a = np.ones((3, 3), "f4")
+    with pytest.raises(DtypeError, match="float64"):
+        matmul(plain, a, a, out=np.ones((3, 3), "f8"))
+
+
+@by_device
 def test_lists_and_subclasses_are_taken_as_arrays(plain, found):
     assert matmul(plain, [[1.0, 2.0]], [[3.0], [4.0]]).tolist() == [[11.0]]
     assert matmul(plain, np.float32([1, 2]), np.float32([3, 4])) == np.float32(11)
