@@ -126,7 +126,9 @@ def run_round(
     if not settings.adaptive:
         limit_s, may_drop = None, False
     steadied = least_window_s > LEAST_WINDOW_S
-    standings = [Standing(contender, steadied) for contender in sorted(contenders, key=lambda c: c.index)]
+    standings = [
+        Standing(contender, steadied=steadied) for contender in sorted(contenders, key=lambda c: c.index)
+    ]
     race = _Race(
         standings, settings, limit_s, may_drop, hold, clock, progress, break_ties, tolerance, least_window_s
     )

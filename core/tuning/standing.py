@@ -46,7 +46,6 @@ class Standing:
     """
 
     contender: Contender
-    steadied: bool = False
     samples: Samples = field(default_factory=Samples)
     repeats: int = 1
     warm_up_s: float = 0.0
@@ -54,6 +53,7 @@ class Standing:
     state: State = State.WAITING
     reason: str = ""
     error: Exception | None = None
+    steadied: bool = False
 
     @property
     def index(self) -> int:
