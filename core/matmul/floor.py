@@ -8,7 +8,7 @@ from ..device.profile import DeviceProfile
 from ..tuning.bounds import CLOCK_NOISE, Bound, Bounds
 from ..tuning.foresight import Foresight
 from .cost import compute_ops
-from .launch import KernelCall, LaunchPlan
+from .launch import KernelCall, LaunchPlan, Slot
 from .problem import Elem, Problem
 
 SAME_MEMORY = 2
@@ -91,8 +91,14 @@ def _busiest_s(plan: LaunchPlan, bounds: Bounds, profile: DeviceProfile) -> floa
 
 
 def _product_call(plan: LaunchPlan) -> KernelCall:
-    """The launch that multiplies: the one that says what its groups make, or the one of most groups."""
-    return max(plan.calls, key=lambda call: (call.group_ops > 0, _work_groups(call)))
+    """The launch that multiplies: the one that says what its groups make, or reads both operands, or has most
+    groups."""
+    return max(plan.calls, key=lambda call: (call.group_ops > 0, _reads_both(call), _work_groups(call)))
+
+
+def _reads_both(call: KernelCall) -> bool:
+    slots = [arg for arg in call.args if isinstance(arg, Slot)]
+    return Slot.LHS in slots and Slot.RHS in slots
 
 
 def _waves(call: KernelCall, profile: DeviceProfile) -> int:

@@ -7,7 +7,7 @@ import pytest
 from rooftune.device.profile import DeviceProfile
 from rooftune.matmul.cost import compute_ops
 from rooftune.matmul.floor import EMULATED, PLAIN, UNIT_BOOST, floor_s, foresight
-from rooftune.matmul.launch import KernelCall, LaunchPlan
+from rooftune.matmul.launch import KernelCall, LaunchPlan, Scratch, Slot
 from rooftune.matmul.problem import Elem, Problem
 from rooftune.tuning.bounds import CLOCK_NOISE, Bound, Bounds
 from rooftune.tuning.foresight import Foresight
@@ -90,6 +90,16 @@ def test_what_is_foreseen_of_padding_detours_and_emulated_groups() -> None:
     cpu = replace(GPU, kind="cpu")
     assert foresight(LaunchPlan((even,)), problem, cpu) == Foresight(EMULATED, "emulated", program)
     assert foresight(LaunchPlan((replace(even, local_size=(1,)),)), problem, cpu).factor == pytest.approx(64)
+
+
+def test_kernels_are_judged_by_the_launch_that_multiplies_not_by_one_that_adds_up_after_it() -> None:
+    cpu = DeviceProfile("two cores", kind="cpu", compute_units=2)
+    multiply = KernelCall("", "cpu_gemm", (), (2,), (1,), (Slot.LHS, Slot.RHS, Scratch(0)))
+    add = KernelCall("", "reduce_parts", (), (4096, 64), (64, 1), (Scratch(0), Slot.OUT))
+    problem = Problem.of(64, 64, 65536, Elem.F32)
+    alone = foresight(LaunchPlan((multiply,)), problem, cpu, "cpu")
+    assert foresight(LaunchPlan((multiply, add)), problem, cpu, "cpu") == alone
+    assert alone.kin == ("cpu", "cpu_gemm")
 
 
 def test_a_formula_for_the_whole_plan_is_passed_on() -> None:
