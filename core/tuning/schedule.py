@@ -532,9 +532,15 @@ def _runs_wanted(standing: Standing) -> int:
 
 
 def _too_close(first: Standing, second: Standing) -> bool:
+    """Whether medians don't tell. On an unsteady device best samples may: one may have been slowed more."""
     share = CLOSE
     if _short(first, second):
-        share = UNSTEADY_CLOSE if _unsteady(first, second) else SHORT_CLOSE
+        share = SHORT_CLOSE
+        if _unsteady(first, second):
+            less_s, more_s = sorted((first.samples.best, second.samples.best))
+            if more_s < (1 + SHORT_CLOSE) * less_s:
+                return True
+            share = UNSTEADY_CLOSE
     close_s = share * min(first.samples.median, second.samples.median)
     return _gap_s(first, second) < close_s or _within_spread(first, second)
 

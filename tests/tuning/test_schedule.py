@@ -446,6 +446,17 @@ def test_on_a_device_that_others_use_a_wide_gap_is_paired_off_too() -> None:
         assert (result.tie_break is not None) is pairs
 
 
+def test_one_that_was_slowed_in_most_samples_but_not_in_its_best_meets_the_winner_in_pairs() -> None:
+    ms = 1e-3
+    contenders = [
+        Bench().contender(0, [4.9 * ms, 1.8 * ms, 4.9 * ms, 4.9 * ms, *[1.8 * ms] * 300], warm_up=5 * ms),
+        Bench().contender(1, [2.0 * ms] * 300, warm_up=2 * ms),
+    ]
+    result = run_round(contenders, BenchSettings(min_samples=4, max_samples=4))
+    assert result.tie_break is not None
+    assert winner(result) == "a"
+
+
 def test_the_sign_of_the_median_difference_decides_not_the_medians() -> None:
     # "a" has the smaller median at first and loses most pairs by little.
     first = [0.99, *NOISY[1:-1], 1.04, *[1.02, 1.09, 1.0] * 20]
