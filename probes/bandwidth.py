@@ -37,8 +37,6 @@ on an H200, where persistent groups, more under way, reading and writing by turn
 and the bulk copy engine all copy 1 to 10 % less; the last ones are for devices that start groups slowly."""
 READ_AT_ONCE = 8
 """Vectors of a work-item that reads past the first-level cache: 0.2 to 4 % faster there than the others."""
-HAS_CACHE_POLICIES = (8, 0)
-"""NVIDIA's first compute capability whose loads and stores can be told what the cache is to give up first."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def walks(profile: DeviceProfile, access: str, set_bytes: int) -> list[Walk]:
         return [Walk(16, local, 4, groups, rotate=True)]
     chunks = [(min(items, local), unroll, rows) for items, unroll, rows in GPU_CHUNKS[access]]
     found = [_pass_a_launch(access, vectors, *chunk) for chunk in dict.fromkeys(chunks)]
-    if (profile.capability or (0, 0)) >= HAS_CACHE_POLICIES:
+    if profile.has_cache_policies:
         if access == "copy":
             found.insert(0, replace(found[0], evict_first=True))
         if access == "read":

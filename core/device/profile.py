@@ -38,6 +38,11 @@ class DeviceProfile:
     def is_cpu(self) -> bool:
         return self.kind == "cpu"
 
+    @property
+    def has_cache_policies(self) -> bool:
+        """Whether loads and stores can say what caches are to keep: NVIDIA's, from capability 8.0 on."""
+        return (self.capability or (0, 0)) >= (8, 0)
+
     def has_unit(self, unit: str, elem: str, precision: str = "full") -> bool:
         """Whether the matrix instruction or copy engine `unit` serves this element type and precision."""
         return (unit, elem, precision) in self.units

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
 from ..errors import DeviceFaultError, OutOfMemoryError, WorkError
 from .context import TuningClient
@@ -33,14 +33,14 @@ class LostDevices:
     """Clients whose device was lost in this process: no candidate tried on them later is to blame."""
 
     def __init__(self) -> None:
-        self._clients: WeakValueDictionary[int, TuningClient] = WeakValueDictionary()
+        self._clients: WeakSet[TuningClient] = WeakSet()
 
     def add(self, client: TuningClient) -> None:
-        self._clients[id(client)] = client
+        self._clients.add(client)
 
     def check(self, client: TuningClient) -> None:
         """Raises DeviceFaultError for a lost one, also where that was not noticed yet."""
-        if id(client) in self._clients:
+        if client in self._clients:
             raise DeviceFaultError(
                 f"{client.device_name} was lost earlier in this process, so nothing is tuned on it",
                 hint=LOST_HINT,

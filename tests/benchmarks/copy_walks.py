@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from rooftune.device.client import Client
 from rooftune.errors import BuildError
-from rooftune.probes.bandwidth import HAS_CACHE_POLICIES, Mover, Walk, memory_set
+from rooftune.probes.bandwidth import Mover, Walk, memory_set
 from rooftune.probes.launch import empty_window_s
 from rooftune.probes.method import QUICK, measure
 from rooftune.probes.report import parse_size
@@ -32,7 +32,7 @@ def candidates(client: Client, vectors: int) -> Iterator[tuple[str, Walk]]:
             groups = vectors // (local * unroll)
             once = Walk(16, local, unroll, groups, rotate=False, shared_launch=False, once=True)
             yield f"{local:5} {unroll:2}  once", once
-            if (profile.capability or (0, 0)) >= HAS_CACHE_POLICIES:
+            if profile.has_cache_policies:
                 yield f"{local:5} {unroll:2}  once, evict first", replace(once, evict_first=True)
             for rows in ROWS:
                 looped = replace(once, once=False, groups=vectors // (local * unroll * rows))

@@ -110,6 +110,11 @@ def upper_pow2(value: int) -> int:
     return 1 << max(value - 1, 0).bit_length()
 
 
+def vector_floats(profile: DeviceProfile) -> int:
+    """Floats in the device's widest vector, from 4 to 16."""
+    return min(16, max(4, lower_pow2(profile.vector_width_f32)))
+
+
 def surely(extent: int) -> int:
     """A power of two that no extent of this one's bucket is below: problems of one key share a program."""
     return max(1, upper_pow2(extent) // 2)

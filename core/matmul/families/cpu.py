@@ -18,12 +18,12 @@ from .common import (
     check,
     defines,
     kernel_text,
-    lower_pow2,
     operand_args,
     round_up,
     stride_options,
     type_options,
     upper_pow2,
+    vector_floats,
 )
 
 TEXTS = ("prelude.cl", "cpu_common.cl", "cpu.cl")
@@ -90,13 +90,10 @@ class CpuBlock:
     depth: int
 
 
-def vector_floats(profile: DeviceProfile, *, cautious: bool = False) -> int:
-    """Floats in the device's widest vector, from 4 to 16.
-
-    PoCL 3.0-rc2's compiler stops the process on some kernels of 16 floats: there `cautious` takes 8.
-    """
-    floats = min(16, max(4, lower_pow2(profile.vector_width_f32)))
-    return min(8, floats) if cautious and profile.driver.startswith("3.0-rc") else floats
+def cautious_floats(profile: DeviceProfile) -> int:
+    """Floats in a vector; PoCL 3.0-rc2's compiler stops the process on some kernels of 16: there 8."""
+    floats = vector_floats(profile)
+    return min(8, floats) if profile.driver.startswith("3.0-rc") else floats
 
 
 def register_tile(vectors: int, floats: int) -> tuple[int, int]:
@@ -136,7 +133,7 @@ def _tile(problem: Problem, profile: DeviceProfile, packed: bool) -> CpuTile:
     """
     m, n, k = (upper_pow2(extent) for extent in (problem.m, problem.n, problem.k))
     size = accumulator_bytes(problem)
-    floats = vector_floats(profile, cautious=not packed)
+    floats = vector_floats(profile) if packed else cautious_floats(profile)
     width = max(2, floats * 4 // size)
     vectors, rows = register_tile(n // width, floats)
     rows = min(m, rows)
@@ -309,7 +306,7 @@ def plan(
     """
     check(problem, profile)
     if tiles is None and blocks is None and cpu_small.usable(problem, profile):
-        return cpu_small.plan(problem, vector_floats(profile, cautious=True))
+        return cpu_small.plan(problem, cautious_floats(profile))
     t = tiles or tile(problem, profile, packed)
     b = blocks or block(problem, profile, t)
     # One block of depth writes its result at once, so nothing is kept between blocks.

@@ -20,6 +20,7 @@ from .common import (
     surely,
     type_options,
     upper_pow2,
+    vector_floats,
 )
 
 TEXTS = ("prelude.cl", "gemv.cl")
@@ -91,7 +92,7 @@ def parallel_tile(v: GemvView, problem: Problem, profile: DeviceProfile) -> Gemv
     """Lanes along the summed axis: 32 on a GPU, a single one with wide vectors on a CPU."""
     contiguous = v.mat_p == 1
     if profile.is_cpu:
-        width = min(profile_width(profile), surely(problem.k)) if contiguous else 1
+        width = min(vector_floats(profile), surely(problem.k)) if contiguous else 1
         return GemvTile(width, 1, 1, min(8, surely(v.results)))
     width = 4 if contiguous and problem.k >= 256 else 1
     return GemvTile(width, 32, max(1, min(4, profile.max_work_group // 32)), 1)
@@ -101,7 +102,7 @@ def perpendicular_tile(v: GemvView, problem: Problem, profile: DeviceProfile) ->
     """Each work-item keeps its own results; planes cut the summed axis where results alone are too few."""
     contiguous = v.mat_i == 1
     if profile.is_cpu:
-        width = min(profile_width(profile), surely(v.results)) if contiguous else 1
+        width = min(vector_floats(profile), surely(v.results)) if contiguous else 1
         share = share_of(upper_pow2(v.results), problem, profile, width, items=1)
         if share <= UNROLLED:
             share = share_of(surely(v.results), problem, profile, width, items=2)
@@ -127,11 +128,6 @@ def kept(v: GemvView, problem: Problem, profile: DeviceProfile, t: GemvTile) -> 
     span = t.lanes * t.width
     share = ceil_div(v.results * problem.batch, profile.compute_units * span)
     return min(t.each, share, ceil_div(v.results, span))
-
-
-def profile_width(profile: DeviceProfile) -> int:
-    """Vector width for f32 arithmetic on a CPU device: its native one, at least 4."""
-    return min(16, max(4, lower_pow2(profile.vector_width_f32)))
 
 
 def plan(

@@ -20,6 +20,7 @@ from .common import (
     round_up,
     surely,
     type_options,
+    vector_floats,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ def plan(
     rows = axis == "parallel"
     width = vector_width(surely(problem.k if rows else v.results), problem, profile)
     most_cols = SUMS_BYTES // accumulator_bytes(problem)
-    d = division or (for_rows if rows else for_columns)(v, problem, walk, profile, most_cols)
+    d = division
+    if d is None:
+        d = for_rows(v, walk, profile) if rows else for_columns(v, problem, walk, profile, most_cols)
     slices = 1 if rows else d.lanes * d.rounds
     pieces = ceil_div(v.results, STREAMS * d.stretch if rows else d.cols)
     count = pieces * slices * walk.count
@@ -99,13 +102,10 @@ def plan(
 
 def vector_width(extent: int, problem: Problem, profile: DeviceProfile) -> int:
     """Elements of a vector: the widest of the device, and no more than there certainly are."""
-    floats = min(MOST_WIDTH, max(4, lower_pow2(profile.vector_width_f32)))
-    return min(floats // (2 if problem.elem is Elem.F64 else 1), extent)
+    return min(vector_floats(profile) // (2 if problem.elem is Elem.F64 else 1), extent)
 
 
-def for_rows(
-    v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, most_cols: int
-) -> Division:
+def for_rows(v: GemvView, walk: BatchWalk, profile: DeviceProfile) -> Division:
     share = v.results * walk.count // (STREAMS * BLOCKS_A_CORE * profile.compute_units)
     return Division(stretch=max(1, min(MOST_STRETCH, share)))
 

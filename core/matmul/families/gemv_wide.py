@@ -31,8 +31,6 @@ SHORT_ROW = 128  # pieces: up to here a warp walks a row alone
 MEDIUM_ROW = range(512, 1024)  # pieces
 STRIP_PLANES, STRIP_UNROLL, MOST_ROUNDS, CUT_BYTES = 8, 8, 16, 2 << 20
 STAGED_UNROLL, STAGED_ROUNDS, STAGED_LEAST_CHUNKS, STAGED_BYTES = 16, 4, 4, 16 << 20
-HAS_CACHE_POLICIES = (8, 0)
-"""NVIDIA's first compute capability whose loads can be told which caches are to keep what they read."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def matrix_bytes(v: GemvView, problem: Problem) -> int:
 
 def can_cut(v: GemvView, profile: DeviceProfile) -> bool:
     """Whether the strips' instructions exist, and the matrix is contiguous along the results."""
-    return v.mat_p != 1 and (profile.capability or (0, 0)) >= HAS_CACHE_POLICIES
+    return v.mat_p != 1 and profile.has_cache_policies
 
 
 # ---- rows
@@ -147,8 +145,8 @@ def rows_plan(
 ) -> LaunchPlan:
     """For a matrix contiguous along the summed axis."""
     t = tile or rows_tile(problem.k, piece_of(problem), profile)
-    streamed = (profile.capability or (0, 0)) >= HAS_CACHE_POLICIES
-    options = defines(STREAMED=int(streamed), LANES=t.lanes, PLANES=t.planes, UNROLL=t.unroll, EACH=t.each)
+    streamed = int(profile.has_cache_policies)
+    options = defines(STREAMED=streamed, LANES=t.lanes, PLANES=t.planes, UNROLL=t.unroll, EACH=t.each)
     groups = ceil_div(v.results, t.planes * t.each)
     return _launch(v, problem, ROWS_TEXTS, options, (groups, walk.count, 1), t.lanes * t.planes)
 
