@@ -68,7 +68,7 @@ class Prepared:
         self._before: list[Any] = []
         self.bound: object = None
         """Who bound these buffers last, for one who keeps them bound between calls; `bind` clears it."""
-        self.scratch_bytes = sum(plan.scratch_bytes)
+        self.own_bytes = plan.own_bytes
         self._scratch = [client.empty(nbytes) for nbytes in plan.scratch_bytes]
         self._counters: list[Any] = []
         self._kernels = [client.kernel(c.source, c.name, c.options, c.rewrite) for c in plan.calls]
@@ -85,7 +85,7 @@ class Prepared:
         if isinstance(arg, Scratch):
             return self._scratch[arg.index]
         if isinstance(arg, Counter):
-            self._counters.append(self._client.upload(bytes(4)))
+            self._counters.append(self._client.upload(bytes(4 * arg.numbers)))
             return self._counters[-1]
         return arg
 

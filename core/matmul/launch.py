@@ -31,7 +31,9 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Counter:
-    """A 32-bit number in a buffer of its own, which is 0 before a kernel runs, and which it leaves at 0."""
+    """32-bit numbers in a buffer of their own, which are 0 before a kernel runs, and which it leaves at 0."""
+
+    numbers: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,9 @@ class LaunchPlan:
     calls: tuple[KernelCall, ...]
     scratch_bytes: tuple[int, ...] = ()
     expected_s: float | None = None
+
+    @property
+    def own_bytes(self) -> int:
+        """Of its scratch buffers and counters."""
+        args = (arg for call in self.calls for arg in call.args)
+        return sum(self.scratch_bytes) + sum(4 * arg.numbers for arg in args if isinstance(arg, Counter))

@@ -77,7 +77,7 @@ class MatmulCandidates:
             table.move_to_end(key)
             return found
         plan = candidate.plan(problem, self.client.profile)
-        self._make_room(sum(plan.scratch_bytes))
+        self._make_room(plan.own_bytes)
         chained = is_out_of_order(queue)
         try:
             found = prepare(self.client, plan, chained=chained)
@@ -89,13 +89,13 @@ class MatmulCandidates:
         table[key] = found
         return found
 
-    def _make_room(self, scratch_bytes: int) -> None:
-        """Lets go of the launches used longest ago, until the new one's scratch buffers fit."""
+    def _make_room(self, own_bytes: int) -> None:
+        """Lets go of the launches used longest ago, until the new one's own buffers fit."""
         table = self._thread.table
         before = len(table)
-        held = sum(prepared.scratch_bytes for prepared in table.values())
-        while table and (len(table) >= MAX_PREPARED or held + scratch_bytes > self._most_scratch_bytes):
-            held -= table.popitem(last=False)[1].scratch_bytes
+        held = sum(prepared.own_bytes for prepared in table.values())
+        while table and (len(table) >= MAX_PREPARED or held + own_bytes > self._most_scratch_bytes):
+            held -= table.popitem(last=False)[1].own_bytes
         if len(table) < before:
             self._dropped()
 

@@ -17,7 +17,7 @@ its blocks. The columns:
 
 Errors are relative Frobenius norms against float64 over sampled rows. Products of a vector and a large matrix
 are also given as bytes read a second, beside the probed read bandwidth, which leaves out an empty kernel's
-window.
+window, and beside the probe's own walk, both measured alike and in turn (`gpu_reads`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import exp, log
 
 import torch
@@ -40,6 +40,7 @@ from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.problem import Problem, Shape
 from rooftune.probes.prober import Prober
 
+from .gpu_reads import Alike, beside_the_walk
 from .gpu_times import (
     TYPES,
     Case,
@@ -105,6 +106,7 @@ class Row:
     most_ratio: float
     ours_error: float
     cublas_error: float
+    alike: tuple[Alike, Alike] | None = None
 
     @property
     def ratio(self) -> float:
@@ -176,7 +178,10 @@ def measure(client: Client, kind: str, text: str, names: list[str], blocks: int)
     measured = turns(case, prepared, blocks)
     ratios = [block.ratio for block in measured]
     errors = case.our_error(prepared.enqueue), case.cublas_error()
-    return Row(kind, text, name, medians(measured), min(ratios), max(ratios), *errors)
+    row = Row(kind, text, name, medians(measured), min(ratios), max(ratios), *errors)
+    if matrix_bytes(row) < LARGE_BYTES:
+        return row
+    return replace(row, alike=beside_the_walk(client, prepared.enqueue, matrix_bytes(row)))
 
 
 def line(row: Row, empty_s: float) -> str:
@@ -215,6 +220,19 @@ def reading(row: Row, empty: tuple[float, float, float], probed: dict[str, float
         f"{nbytes / ours['less an empty one'] / value:.2f} of {name}" for name, value in probed.items()
     )
     return f"  TB/s read: ours {rates(ours)}; cuBLAS {rates(cublas)}; less an empty window {shares}"
+
+
+def alike(row: Row, probed: dict[str, float]) -> str:
+    """The product and the probe's walk, measured in the same way."""
+    assert row.alike is not None
+    nbytes, (ours, walk) = matrix_bytes(row), row.alike
+    best, stored = nbytes / ours.row_s, next(iter(probed.values()))
+    return (
+        f"  measured alike: best of rows {best * 1e-12:.2f}, {best / stored:.2f} of the probe's figure, "
+        f"{walk.row_s / ours.row_s:.2f} of its walk ({nbytes / walk.row_s * 1e-12:.2f}); single launches "
+        f"{nbytes / ours.single_s * 1e-12:.2f}, {walk.single_s / ours.single_s:.2f} of its walk "
+        f"({nbytes / walk.single_s * 1e-12:.2f})"
+    )
 
 
 def probed_reads(prober: Prober, nbytes: int) -> dict[str, float]:
@@ -265,7 +283,8 @@ def main() -> None:
             rows.append(row)
             print(line(row, empty[0]), flush=True)
             if matrix_bytes(row) >= LARGE_BYTES:
-                print(reading(row, empty, probed_reads(prober, matrix_bytes(row))), flush=True)
+                probed = probed_reads(prober, matrix_bytes(row))
+                print(f"{reading(row, empty, probed)}\n{alike(row, probed)}", flush=True)
         of_kind = [row for row in rows if row.type == kind]
         if of_kind:
             print(summary(kind, of_kind))

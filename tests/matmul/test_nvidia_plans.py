@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import collections
 import re
-from collections import Counter
 from dataclasses import replace
 from itertools import product
 
@@ -24,7 +24,7 @@ from rooftune.matmul.families.accelerated import (
     Feed,
 )
 from rooftune.matmul.families.common import kernel_text
-from rooftune.matmul.launch import Blob, KernelCall, LaunchPlan, Scratch, Slot
+from rooftune.matmul.launch import Counter, KernelCall, LaunchPlan, Scratch, Slot
 from rooftune.matmul.nvidia.operands import REPACK_S, Steps, operand_lines
 from rooftune.matmul.nvidia.tiles import (
     HOPPER_SHARED_BYTES,
@@ -434,22 +434,19 @@ def test_strips_cover_the_matrix_once_and_fill_the_device(drawn):
     plan = gemv.plan(problem, HOPPER, axis="perpendicular")
     call = plan.calls[0]
     if n * k * elem.size_bytes < gemv_wide.CUT_BYTES:
-        assert "see_other_groups" not in call.source and plan.scratch_bytes == ()
+        assert "left_at" not in call.source
         return
-    threads = call.local_size[0]
-    strips, products, chunks = call.global_size[0] // threads, *call.global_size[1:]
-    width = 32 * 16 // elem.size_bytes
-    rounds = int(call.args[-1])
-    chunk = threads // 32 * option(call, "UNROLL") * rounds
+    lanes, round_ = option(call, "LANES"), option(call, "PLANES") * option(call, "UNROLL")
+    assert call.local_size[0] == lanes * option(call, "PLANES")
+    strips, products, chunks = call.global_size[0] // call.local_size[0], *call.global_size[1:]
+    width = lanes * 16 // elem.size_bytes
     assert (strips - 1) * width < n <= strips * width and products == batch
-    assert (chunks - 1) * chunk < k <= chunks * chunk
-    assert plan.scratch_bytes == (strips * batch * chunks * width * 4,)
-    assert len(call.args[-2].build({})) == strips * batch * 4
-    assert rounds == 1 or strips * batch * chunks >= 1.8 * HOPPER.compute_units
-    # no chunk is shorter than need be
-    assert (
-        rounds == gemv_wide.MOST_ROUNDS or strips * batch * -(-k // (2 * chunk)) < 1.8 * HOPPER.compute_units
-    )
+    # every chunk has a round of its own, and all groups run at once where there are several to a strip
+    assert (chunks - 1) * round_ < k
+    assert chunks == 1 or strips * batch * chunks <= 2 * HOPPER.compute_units
+    assert chunks >= min(HOPPER.compute_units // (strips * batch), -(-k // round_)) // 2
+    counters = (Counter(strips * batch * chunks * width), Counter(strips * batch))
+    assert call.args[-2:] == (counters if chunks > 1 else (None, None))
 
 
 @given(wide_vectors(), st.sampled_from([1, 2]))
@@ -458,8 +455,8 @@ def test_a_staged_chunk_is_in_local_memory_as_a_whole(drawn, stages):
     problem = Problem.of(1, n, k, elem, batch=batch)
     call = gemv.plan(problem, HOPPER, axis="perpendicular", stages=stages).calls[0]
     if call.name == "gemv":
-        chunk = call.local_size[0] // 32 * option(call, "UNROLL") * int(call.args[-1])
-        assert option(call, "STAGED") == chunk == 512 * stages
+        chunks, round_ = call.global_size[2], option(call, "PLANES") * option(call, "UNROLL")
+        assert option(call, "STAGED") == 512 * stages >= -(-k // (round_ * chunks)) * round_
 
 
 @given(wide_vectors(), st.integers(5, 10))
@@ -480,11 +477,11 @@ def test_vectors_use_nvidias_instructions_only_where_they_exist():
         for problem in (Problem.of(1, 8192, 8192), Problem.of(8192, 1, 8192)):
             for axis in ("parallel", "perpendicular"):
                 call = gemv.plan(problem, profile, axis=axis).calls[0]
-                assert "see_other_groups" not in call.source
+                assert "left_at" not in call.source
                 assert call.name != "gemv" or option(call, "STREAMED") == 0
     for problem in (Problem.of(1, 8191, 64, Elem.F16), Problem.of(1, 64, 64, Elem.F64)):
         plan = gemv.plan(problem, HOPPER, axis="perpendicular")
-        assert not any(isinstance(arg, Blob) for arg in plan.calls[0].args)
+        assert not any(isinstance(arg, Counter) for arg in plan.calls[0].args)
 
 
 # ---- operands
@@ -594,11 +591,11 @@ def tf32_lanes(n_steps: int):
 @pytest.mark.parametrize("n_steps", [1, 2])
 def test_tf32_fragments_cover_every_column_once(n_steps):
     each = 2 * n_steps
-    columns = Counter()
+    columns = collections.Counter()
     for _, _, lane, column, _ in tf32_lanes(n_steps):
         if lane % 4 == 0:
             columns.update(range(column, column + each))
-    assert columns == Counter(range(128 * n_steps))
+    assert columns == collections.Counter(range(128 * n_steps))
 
 
 @pytest.mark.parametrize("n_steps", [1, 2])

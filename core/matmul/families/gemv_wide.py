@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...device.profile import DeviceProfile
-from ..launch import Arg, Blob, KernelCall, LaunchPlan, Scratch, Slot
+from ..launch import Arg, Counter, KernelCall, LaunchPlan, Slot
 from ..problem import BatchWalk, Elem, Problem
 from .common import ceil_div, defines, kernel_text, lower_pow2, upper_pow2
 
@@ -29,8 +27,9 @@ FILLED = 0.9  # of the multiprocessors with a work-group: enough
 ROW_GROUP, WARP = 256, 32
 SHORT_ROW = 128  # pieces: up to here a warp walks a row alone
 MEDIUM_ROW = range(512, 1024)  # pieces
-STRIP_PLANES, STRIP_UNROLL, MOST_ROUNDS, CUT_BYTES = 8, 8, 16, 2 << 20
-STAGED_UNROLL, STAGED_ROUNDS, STAGED_LEAST_CHUNKS, STAGED_BYTES = 16, 4, 4, 16 << 20
+STRIP_LANES, STRIP_PLANES, STRIP_UNROLL, GROUPS_A_UNIT, CUT_BYTES = 16, 16, 16, 2, 2 << 20
+STAGED_PLANES, STAGED_UNROLL, STAGED_ROUNDS = 8, 16, 4
+STAGED_LEAST_CHUNKS, STAGED_BYTES = 4, 16 << 20
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class RowsTile:
 
 @dataclass(frozen=True)
 class StripsTile:
-    """Planes of 32 lanes in a work-group, lines each has in flight, rounds of all planes' in a chunk.
+    """Planes of lanes in a work-group, lines each has in flight, rounds of all planes' in a chunk.
 
     `staged`: the chunk's piece of the vector is in local memory.
     """
@@ -54,6 +53,7 @@ class StripsTile:
     unroll: int
     rounds: int
     staged: bool = False
+    lanes: int = WARP
 
     @property
     def round(self) -> int:
@@ -109,7 +109,7 @@ def staged_plan(
     v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, stages: int
 ) -> LaunchPlan | None:
     """Strips with so many stages of the vector in local memory; None where they would be too few."""
-    tile = StripsTile(STRIP_PLANES * stages, STAGED_UNROLL, STAGED_ROUNDS, staged=True)
+    tile = StripsTile(STAGED_PLANES * stages, STAGED_UNROLL, STAGED_ROUNDS, staged=True)
     if not usable(v, problem, profile) or not can_cut(v, profile):
         return None
     if problem.k < STAGED_LEAST_CHUNKS * tile.chunk or matrix_bytes(v, problem) < STAGED_BYTES:
@@ -155,41 +155,30 @@ def rows_plan(
 
 
 def strips_tile(v: GemvView, problem: Problem, profile: DeviceProfile, products: int) -> StripsTile | None:
-    """Chunks as long as leave two work-groups to each multiprocessor; None for a small matrix."""
+    """Chunks so few that all work-groups run at once, two to a multiprocessor; None for a small matrix."""
     if not can_cut(v, profile) or matrix_bytes(v, problem) < CUT_BYTES:
         return None
-    strips = ceil_div(v.results, WARP * piece_of(problem)) * products
-    rounds = MOST_ROUNDS
-    while rounds > 1:
-        tile = StripsTile(STRIP_PLANES, STRIP_UNROLL, rounds)
-        if strips * ceil_div(problem.k, tile.chunk) >= 2 * FILLED * profile.compute_units:
-            return tile
-        rounds //= 2
-    return StripsTile(STRIP_PLANES, STRIP_UNROLL, rounds)
+    strips = ceil_div(v.results, STRIP_LANES * piece_of(problem)) * products
+    chunks = max(1, GROUPS_A_UNIT * profile.compute_units // strips)
+    rounds = ceil_div(problem.k, STRIP_PLANES * STRIP_UNROLL * chunks)
+    return StripsTile(STRIP_PLANES, STRIP_UNROLL, rounds, lanes=STRIP_LANES)
 
 
 def strips_plan(v: GemvView, problem: Problem, walk: BatchWalk, tile: StripsTile) -> LaunchPlan:
     """For a matrix contiguous along the results, cut in chunks of the summed axis."""
-    width = WARP * piece_of(problem)
+    width = tile.lanes * piece_of(problem)
     strips, chunks = ceil_div(v.results, width), ceil_div(problem.k, tile.chunk)
-    staged = tile.chunk if tile.staged else 0
-    options = defines(STREAMED=1, PLANES=tile.planes, UNROLL=tile.unroll, STAGED=staged)
-    places = strips * walk.count
-    return _launch(
-        v,
-        problem,
-        STRIPS_TEXTS,
-        options,
-        (strips, walk.count, chunks),
-        WARP * tile.planes,
-        (Scratch(0), zeros(places * 4), np.int32(tile.rounds)),
-        (places * chunks * width * 4,),
+    options = defines(
+        STREAMED=1,
+        LANES=tile.lanes,
+        PLANES=tile.planes,
+        UNROLL=tile.unroll,
+        STAGED=tile.chunk if tile.staged else 0,
     )
-
-
-def zeros(nbytes: int) -> Blob:
-    """A buffer of zeros that belongs to the bound operands."""
-    return Blob((), lambda _: bytes(nbytes))
+    places = strips * walk.count
+    kept = (Counter(places * chunks * width), Counter(places)) if chunks > 1 else (None, None)
+    groups = (strips, walk.count, chunks)
+    return _launch(v, problem, STRIPS_TEXTS, options, groups, tile.lanes * tile.planes, kept)
 
 
 # ---- wide
@@ -226,10 +215,9 @@ def _launch(
     groups: tuple[int, int, int],
     threads: int,
     more: tuple[Arg, ...] = (),
-    scratch: tuple[int, ...] = (),
 ) -> LaunchPlan:
     size = (groups[0] * threads, groups[1], groups[2])
     args: tuple[Arg, ...] = (v.mat, v.vec, Slot.OUT, *v.numbers, *more)
     options = (f"-DIN_{problem.elem.name}", *options)
     call = KernelCall(kernel_text(*texts), "gemv", options, size, (threads, 1, 1), args)
-    return LaunchPlan((call,), scratch)
+    return LaunchPlan((call,))
