@@ -1,9 +1,10 @@
 """A product with a vector beside the probe's own walk over as many bytes, both measured alike and in turn.
 
 The probe keeps the best of many samples, each a row of launches that lasts 20 ms, less an empty kernel's best
-window. A product's window in `gpu_peers` is a median of single launches, each after the host has waited for the
-one before; such a launch takes longer, whatever it runs (2 to 3 µs on an H200). So there are two ways to
-compare the same with the same: rows with rows, the best of each, and single launches with single ones, medians.
+window. A product's window in `gpu_peers` is a median of single launches, each after the host has waited for
+the one before; such a launch takes longer, whatever it runs (2 to 3 µs on an H200). So there are two ways to
+compare the same with the same: rows with rows, the best of each, and single launches with single ones,
+their medians.
 """
 
 from __future__ import annotations
