@@ -50,5 +50,20 @@ def sign_confidence(differences_s: Sequence[float]) -> float:
     faster = sum(difference < 0 for difference in differences_s)
     slower = sum(difference > 0 for difference in differences_s)
     pairs, majority = faster + slower, max(faster, slower)
-    tail = sum(comb(pairs, count) for count in range(majority, pairs + 1)) / 2**pairs
-    return 1 - min(1.0, 2 * tail)
+    return 1 - min(1.0, 2 * _chance_of(majority, pairs))
+
+
+def median_within(differences_s: Sequence[float], bar_s: float, confidence: float = 0.95) -> bool:
+    """Whether the true median lies between -bar_s and bar_s, going by the sign test on either side."""
+    pairs = len(differences_s)
+    inside = min(sum(d < bar_s for d in differences_s), sum(d > -bar_s for d in differences_s))
+    return 2 * _chance_of(inside, pairs) <= 1 - confidence
+
+
+def _chance_of(least: int, tosses: int) -> float:
+    """That so many tosses of a fair coin show at least so many heads."""
+    ways = term = comb(tosses, least)
+    for heads in range(least, tosses):
+        term = term * (tosses - heads) // (heads + 1)
+        ways += term
+    return ways / 2**tosses

@@ -403,19 +403,34 @@ def test_a_tie_is_broken_by_up_to_twenty_paired_samples_in_turned_order() -> Non
     assert result.tie_break.confidence > 0.99
 
 
-def test_short_samples_are_paired_on_until_one_is_sure() -> None:
-    def ends_after(first: list[float], second: list[float]) -> int:
-        scale = 1e-4
-        bench = Bench()
-        series = [[scale * t for t in (*NOISY, *times * 60)] for times in (first, second)]
-        contenders = [bench.contender(i, times, warm_up=scale) for i, times in enumerate(series)]
-        result = run_round(contenders, BenchSettings(min_samples=10))
-        assert result.tie_break is not None
-        return result.tie_break.pairs
+def pairs_of_a_tie(first: list[float], second: list[float], sample_s: float) -> int:
+    """How many pairs end a tie whose samples go on like this, in multiples of `sample_s`."""
+    bench = Bench()
+    series = [[sample_s * t for t in (*NOISY, *times * 300)] for times in (first, second)]
+    contenders = [bench.contender(i, times, warm_up=sample_s) for i, times in enumerate(series)]
+    result = run_round(contenders, BenchSettings(min_samples=10))
+    assert result.tie_break is not None
+    return result.tie_break.pairs
 
-    assert ends_after([1.0, 1.1], [1.0, 1.1]) == 30
-    assert 10 < ends_after([1.01, 1.11, 1.01, 1.01], [1.02, 1.08, 1.02, 1.02]) < 30
-    assert ends_after([1.01, 1.11], [0.99, 1.09]) == 10
+
+def test_short_samples_are_paired_on_until_one_is_sure() -> None:
+    assert pairs_of_a_tie([1.01, 1.11], [0.99, 1.09], 1e-4) == 11  # the first n with 2 * 0.5 ** n < 0.001
+    assert 11 < pairs_of_a_tie([1.01, 1.11, 1.01, 1.01], [1.03, 1.08, 1.03, 1.03], 1e-4) < 60
+
+
+def test_short_samples_are_paired_on_until_it_does_not_matter_who_wins() -> None:
+    assert pairs_of_a_tie([1.0, 1.1], [1.0, 1.1], 1e-4) == 10
+    assert pairs_of_a_tie([1.0, 1.1], [1.005, 1.095], 1e-4) == 10
+    one_in_four_strays = [1.1, 1.0, 1.0, 1.0], [1.0, 1.0, 1.1, 1.0]
+    assert 10 < pairs_of_a_tie(*one_in_four_strays, 1e-4) < 60
+
+
+def test_a_toss_up_of_short_samples_is_paired_for_long_but_not_for_ever() -> None:
+    by_turns = [1.0, 1.2, 1.2, 1.0]
+    assert pairs_of_a_tie(by_turns, [1.1], 1e-4) == 240
+    assert pairs_of_a_tie(by_turns, [1.1], 6e-3) == 10
+    slowed_by_turns = [1.0, 2.4, 2.4, 1.0]  # by something else that uses the device: longer samples count as short
+    assert 80 < pairs_of_a_tie(slowed_by_turns, [1.7], 6e-3) < 200  # as fit in 2.4 s
 
 
 def test_pairs_that_disagree_with_the_medians_are_not_the_end_of_a_tie() -> None:
@@ -444,6 +459,20 @@ def test_on_a_device_that_others_use_a_wide_gap_is_paired_off_too() -> None:
         result = run_round(contenders, DEFAULTS)
         assert winner(result) == "a"
         assert (result.tie_break is not None) is pairs
+
+
+def test_one_lucky_sample_of_a_leader_that_others_slow_drops_nobody() -> None:
+    ms = 1e-3
+    slowed = [3.3 * ms] * 100
+    for lucky, state in ((1.9 * ms, State.LIVE), (None, State.DROPPED)):
+        leader = [3.4 * ms, lucky, *slowed] if lucky else [1.9 * ms] * 100
+        contenders = [
+            Bench().contender(0, leader, warm_up=3 * ms),
+            Bench().contender(1, slowed, warm_up=3 * ms),
+            Bench().contender(2, slowed, warm_up=3 * ms),
+        ]
+        result = run_round(contenders, BenchSettings(min_samples=3, max_samples=3), break_ties=False)
+        assert result.standings[1].state is state
 
 
 def test_one_that_was_slowed_in_most_samples_but_not_in_its_best_meets_the_winner_in_pairs() -> None:

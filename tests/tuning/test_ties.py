@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rooftune.tuning.ties import paired_verdict, sign_confidence
+from rooftune.tuning.ties import median_within, paired_verdict, sign_confidence
 
 DIFFERENCES = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=20)
 
@@ -29,3 +29,16 @@ def test_turning_every_pair_turns_the_verdict(differences: list[float]) -> None:
     verdict = paired_verdict(differences, "a", "b", first_wins_even=True)
     turned = paired_verdict([-d for d in differences], "a", "b", first_wins_even=False)
     assert (verdict.winner, verdict.loser) == (turned.loser, turned.winner)
+
+
+def test_a_median_is_within_when_all_but_a_few_pairs_lie_on_either_side_of_the_bar() -> None:
+    assert not median_within([0.0] * 5, 1.0)  # five coins all show heads once in 32 times
+    assert median_within([0.0] * 6, 1.0)
+    assert median_within([3.0, -3.0, *[0.0] * 18], 1.0)
+    assert not median_within([0.0, 3.0] * 50, 1.0)  # half above: the median may be as well
+    assert not median_within([3.0] * 100, 1.0)
+
+
+@given(DIFFERENCES, st.floats(0.01, 1.0))
+def test_whether_it_is_within_does_not_hang_on_who_is_first(differences: list[float], bar: float) -> None:
+    assert median_within(differences, bar) == median_within([-d for d in differences], bar)
