@@ -70,7 +70,7 @@ LEAST_PAIRS = 5
 CLOSE = 0.03
 """Medians of a few samples that lie this close, as a share of the smaller one, count as a tie as well."""
 
-SHORT_CLOSE = 0.25
+SHORT_CLOSE = 0.5
 """The same for samples shorter than SHORT_SAMPLE_S, whose few tell little."""
 
 UNSTEADY_CLOSE = 1.0
@@ -161,6 +161,7 @@ class _Race:
     short_circuit: Standing | None = None
     tie: TieBreak | None = None
     tie_winner: Standing | None = None
+    backwards: bool = True
     held_s: float = 0.0
     held_since: float | None = None
 
@@ -375,7 +376,9 @@ class _Race:
                 self.break_tie()
 
     def sample_each(self) -> None:
-        for standing in self.live:
+        """There and back: what else runs may come by as regularly as the rounds do."""
+        self.backwards = not self.backwards
+        for standing in reversed(self.live) if self.backwards else self.live:
             if self.out_of_time:
                 return
             if len(standing.samples) < self.settings.max_samples:
