@@ -22,7 +22,7 @@ from .session import TUNER, Session
 from .shapes_run import random_inputs
 from .tuning.context import Verdict
 from .tuning.decision import Decision, read_decision
-from .tuning.ties import TieBreak, paired_verdict
+from .tuning.ties import TieBreak, in_turn, paired_verdict
 from .tuning.tunable import Tunable
 
 PAIRS = 10
@@ -268,7 +268,7 @@ def _judged(comparison: TieBreak, rival: str, median_s: float, rival_s: float) -
 def _paired(
     client: Client, prover: Prover, tunables: list[Tunable], inputs: MatmulInputs
 ) -> list[list[float]]:
-    """Samples of one or two candidates, in pairs: A B B A …"""
+    """Samples of one or two candidates, in pairs: A B B A B A A B …"""
     runs = [partial(tunable.fn, inputs) for tunable in tunables]
     for tunable in tunables:
         if tunable.prepare is not None:
@@ -278,7 +278,6 @@ def _paired(
         repeats = [min(64, ceil(LEAST_WINDOW_S / seconds)) for seconds in warm_s]
         times: list[list[float]] = [[] for _ in runs]
         for pair in range(PAIRS):
-            order = list(range(len(runs)))[:: 1 if pair % 2 == 0 else -1]
-            for which in order:
+            for which in in_turn(list(range(len(runs))), pair):
                 times[which].append(client.sample(runs[which], repeats[which]))
     return times

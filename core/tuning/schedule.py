@@ -19,7 +19,7 @@ from ..units import time_text
 from .events import Event, reason_of
 from .samples import BenchSettings
 from .standing import Contender, Standing, State
-from .ties import TieBreak, median_within, paired_verdict, sign_confidence
+from .ties import TieBreak, in_turn, median_within, paired_verdict, sign_confidence
 
 LEAST_WINDOW_S = 100e-6
 """Executions summed into one sample last this long: the window of one tiny kernel is noise."""
@@ -51,21 +51,22 @@ SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
 SHORT_TIE_SAMPLES = 480
 SHORT_TIE_S = 2.4
-"""Samples shorter than SHORT_SAMPLE_S are noisier, and cheap: as many are taken, or as fit in so many seconds,
-until it is SURE who wins or that it doesn't MATTER."""
+"""Samples shorter than SHORT_SAMPLE_S are noisier, and cheap: so many are taken, or as fit in here, until it
+is SURE who wins or that nothing hangs on it (MATTERS)."""
 
 SHORT_SAMPLE_S = 5e-3
 SURE = 0.999
-"""It is asked after each pair, so a toss-up looks decided more often than that. In 1,800 recorded pairs each of
-kernels of Intel's runtime and PoCL 2 to 5 % apart, with a core busy, this and SHORT_TIE_SAMPLES found the better
-one in 95 to 100 % of trials; 240 samples or 0.95 did in 85 to 99 %."""
+"""It is asked after each pair, so a toss-up looks decided more often than that. In 1,800 recorded pairs each
+of kernels of Intel's runtime and PoCL 2 to 5 % apart, with a core busy, this and SHORT_TIE_SAMPLES found the
+better one in 95 to 100 % of trials; 240 samples or 0.95 did in 85 to 99 %."""
 
 MATTERS = 0.01
 """As large a share of their times two must differ by for more pairs to be worth it."""
 
 MOST_RIVALS = 3
 LEAST_PAIRS = 5
-"""Fewer pairs than this tell nothing, however clear they look."""
+"""Fewer pairs than this tell nothing, however clear they look; of short samples on an unsteady device fewer
+than TIE_SAMPLES."""
 
 CLOSE = 0.03
 """Medians of a few samples that lie this close, as a share of the smaller one, count as a tie as well."""
@@ -161,7 +162,7 @@ class _Race:
     short_circuit: Standing | None = None
     tie: TieBreak | None = None
     tie_winner: Standing | None = None
-    backwards: bool = True
+    round: int = 0
     held_s: float = 0.0
     held_since: float | None = None
 
@@ -376,9 +377,8 @@ class _Race:
                 self.break_tie()
 
     def sample_each(self) -> None:
-        """There and back: what else runs may come by as regularly as the rounds do."""
-        self.backwards = not self.backwards
-        for standing in reversed(self.live) if self.backwards else self.live:
+        self.round += 1
+        for standing in in_turn(self.live, self.round):
             if self.out_of_time:
                 return
             if len(standing.samples) < self.settings.max_samples:
@@ -407,10 +407,10 @@ class _Race:
                 self.retire(standing, State.DROPPED, f"more than {HOPELESS_FACTOR:g} times the best")
 
     def drop_slow(self) -> None:
-        """Compares minima, so that one slow outlier drops nobody; nor does one lucky sample where all vary."""
-        factor = self.settings.speed_factor
+        """Compares one's best with the leader's median: one outlier, slow or lucky, drops nobody."""
         leader = min(self.live, key=lambda standing: standing.samples.best)
-        bar_s = factor * (leader.samples.median if leader.samples.unsteady else leader.samples.best)
+        factor = max(self.settings.speed_factor, OUTRUN_FACTOR if _short(leader) else 1.0)
+        bar_s = factor * leader.samples.median
         known = [s for s in self.live if len(s.samples) >= self.settings.min_samples]
         slow = [standing for standing in known if standing.samples.best > bar_s]
         spare = max(len(self.live) - SURVIVOR_FLOOR, 0)
@@ -433,7 +433,7 @@ class _Race:
     # Ties
 
     def break_tie(self) -> None:
-        """While the best are closer than their own spread, paired samples decide: A B B A …"""
+        """While the best are closer than their own spread, paired samples decide: A B B A B A A B …"""
         survivors = self.ranking()
         if self.settings.adaptive and survivors:
             self.tie_winner = self.champion(survivors[0], survivors[1:])
@@ -477,14 +477,12 @@ class _Race:
     def pair_off(self, first: Standing, second: Standing, whatever_the_gap: bool) -> Standing | None:
         """The one who wins most pairs; None where none were needed, or one of the two failed."""
         differences: list[float] = []
-        order = (first, second)
         if not (whatever_the_gap or _too_close(first, second)):
             return None
         while not self.out_of_time:
-            if not all(self.take_sample(standing) for standing in order):
+            if not all(self.take_sample(standing) for standing in in_turn([first, second], len(differences))):
                 return None
             differences.append(first.samples.values[-1] - second.samples.values[-1])
-            order = order[::-1]
             if _pairs_suffice(differences, first, second):
                 break
         if not differences:
@@ -565,7 +563,7 @@ def _pairs_suffice(differences: list[float], first: Standing, second: Standing) 
     if len(differences) < LEAST_PAIRS:
         return False
     if 2 * len(differences) < TIE_SAMPLES:
-        return _settled(differences, first, second)
+        return not _slowed(first, second) and _settled(differences, first, second)
     if not _short(first, second):
         return 2 * len(differences) >= TIE_SAMPLES
     sample_s = max(standing.repeats * standing.samples.median for standing in (first, second))
@@ -589,6 +587,11 @@ def _settled(differences: list[float], first: Standing, second: Standing) -> boo
 
 def _unsteady(*standings: Standing) -> bool:
     return any(standing.samples.unsteady for standing in standings)
+
+
+def _slowed(*standings: Standing) -> bool:
+    """Whether they are short samples of a device that others use, too: a few pairs may mislead."""
+    return _short(*standings) and _unsteady(*standings)
 
 
 def _within_spread(first: Standing, second: Standing) -> bool:

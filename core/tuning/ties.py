@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import comb
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from .typed import Kind, check_types
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ def paired_verdict(
     first_wins = middle < 0 or (middle == 0 and first_wins_even)
     winner, loser = (first, second) if first_wins else (second, first)
     return TieBreak(winner, loser, len(differences_s), abs(middle), sign_confidence(differences_s))
+
+
+def in_turn(sides: list[T], turn: int) -> list[T]:
+    """From first to last, or back in turns in which the Thue-Morse sequence has a 1: 0 1 1 0 1 0 0 1 …
+
+    It evens out what gets slower or faster meanwhile, and has no period: something else that runs as
+    regularly as A B B A A B B A would always meet the same one.
+    """
+    return sides if turn.bit_count() % 2 == 0 else sides[::-1]
 
 
 def sign_confidence(differences_s: Sequence[float]) -> float:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rooftune.tuning.ties import median_within, paired_verdict, sign_confidence
+from rooftune.tuning.ties import in_turn, median_within, paired_verdict, sign_confidence
 
 DIFFERENCES = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=20)
 
@@ -42,3 +42,12 @@ def test_a_median_is_within_when_all_but_a_few_pairs_lie_on_either_side_of_the_b
 @given(DIFFERENCES, st.floats(0.01, 1.0))
 def test_whether_it_is_within_does_not_hang_on_who_is_first(differences: list[float], bar: float) -> None:
     assert median_within(differences, bar) == median_within([-d for d in differences], bar)
+
+
+def test_turns_favour_nobody_and_have_no_period() -> None:
+    order = "".join("".join(in_turn(["a", "b"], turn)) for turn in range(64))
+    assert order.startswith("abbabaab")
+    for power in (1, 2):  # what drifts, or drifts faster and faster, hits both alike
+        places = [sum(at**power for at, who in enumerate(order) if who == side) for side in "ab"]
+        assert places[0] == places[1]
+    assert all(order[:64] != order[period : 64 + period] for period in range(1, 64))
