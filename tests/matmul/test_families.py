@@ -243,17 +243,19 @@ def test_small_products_are_one_launch_of_one_item_without_copies():
 def test_blocks_taken_in_turns_are_there_again_for_the_next_launch(client, blocks):
     t = cpu_tile(client, True, "in_place", turns=True)
     rng = np.random.default_rng(1)
-    lhs, rhs = (rng.random(shape, np.float32) for shape in ((4 * blocks, 20), (20, 8)))
-    problem = Problem.of(4 * blocks, 8, 20)
+    lhs, rhs = (rng.random(shape, np.float32) for shape in ((4 * blocks, 50), (50, 100)))
+    problem = Problem.of(4 * blocks, 100, 50)
     prepared = prepare(
         client, cpu.plan(problem, client.profile, packed=True, tiles=t, blocks=cpu.CpuBlock(t.panel, 4, 20))
     )
     buffers = [client.upload(x) for x in (lhs, rhs)]
+    results = set()
     for _ in range(5):
-        out = client.upload(np.full((4 * blocks, 8), np.nan, np.float32))
+        out = client.upload(np.full((4 * blocks, 100), np.nan, np.float32))
         prepared.bind(*buffers, out).enqueue()
-        found = np.frombuffer(client.download(out, 4 * blocks * 8 * 4), np.float32)
-        np.testing.assert_allclose(found, (lhs @ rhs).ravel(), rtol=1e-5)
+        results.add(bytes(client.download(out, 4 * blocks * 100 * 4)))
+    (found,) = results  # whoever takes a block computes the same
+    np.testing.assert_allclose(np.frombuffer(found, np.float32), (lhs @ rhs).ravel(), rtol=1e-5)
 
 
 def test_blocks_are_taken_in_turns_on_several_queues_and_threads_at_once(client):
@@ -400,6 +402,20 @@ def test_problems_of_one_bucket_share_their_programs():
         function, params = PLANS[name]
         one, other = (function(Problem.of(s, s, s), profile, **params).calls[0] for s in (768, 1024))
         assert (one.source, one.options) == (other.source, other.options)
+
+
+def test_many_blocks_in_turns_share_few_copies():
+    for cores in (2, 16):
+        profile = DeviceProfile(
+            "any", kind="cpu", compute_units=cores, vector_width_f32=16, local_bytes=2 << 20
+        )
+        for size in (768, 1000, 1024):
+            problem = Problem.of(size, size, size)
+            t = cpu.tile(problem, profile, packed=True)
+            blocks = cpu.block(problem, profile, t)
+            columns, below = -(-size // blocks.cols), -(-size // blocks.rows)
+            assert blocks.cols >= 128 and columns * below >= 8 * cores
+            assert cpu.copies(columns * below, below, 1, cores, t) == columns + cores
 
 
 def test_small_products_take_one_launch():

@@ -36,7 +36,8 @@ PACK_TILES, PACK_DEPTH = 8, 128  # what a work-item of pack_lhs takes: row tiles
 SMALL_MADS = 1 << 22  # up to here a second launch costs more than packing lhs can save
 MIN_ITEM_MADS = 1 << 19  # below this, waking another core costs more than it saves
 TURNS_MADS = 1 << 21  # from here on a product has several blocks
-MAX_BLOCKS = (1 << 31) - (1 << 16)  # the counter goes beyond, once a core
+MAX_BLOCKS = (1 << 31) - (1 << 16)  # the counters go beyond, once a core
+COUNTER_INTS = 16  # from a counter to the next: LINE_INTS of cpu_common.cl
 
 ARGS = np.dtype([("matrices", np.int64, 15), ("extents", np.int32, 4), ("division", np.int32, 7)], align=True)
 """`args_t` of cpu.cl."""
@@ -45,6 +46,7 @@ ARGS = np.dtype([("matrices", np.int64, 15), ("extents", np.int32, 4), ("divisio
 # rhs takes as long as the arithmetic of 13 rows with it, fetching one of lhs as that of 10 columns.
 COPY_COST_ROWS = 13.0
 FETCH_COST_COLS = 6.0
+BLOCK_COST_MADS = 1 << 16  # of a block, whatever its size
 IMBALANCE_COST = 0.11  # of an item's time, once for every doubling of the cores
 
 
@@ -162,27 +164,44 @@ def budget_bytes(profile: DeviceProfile) -> int:
 def block(problem: Problem, profile: DeviceProfile, t: CpuTile, *, slices: int = 1) -> CpuBlock:
     """How the result is divided among work-items: the cheapest of all divisions, from the real extents.
 
-    A division costs what its slowest core computes, plus copying rhs once for every row of blocks, fetching
-    lhs once for every column of blocks, and a little for having few items to even out the cores with.
+    A division costs what its slowest core computes, plus copying rhs, fetching lhs once for every column of
+    blocks, and a little for every block and for having few of them to even out the cores with.
     """
     cores = profile.compute_units
     panels = ceil_div(problem.n, t.panel)
     row_tiles = ceil_div(problem.m, t.rows)
-    most = max(1, problem.batch * problem.m * problem.n * problem.k // MIN_ITEM_MADS)
+    mads = problem.batch * problem.m * problem.n * problem.k
+    most = max(1, mads // MIN_ITEM_MADS)
+    depth = ceil_div(problem.k, slices)
+    depths = ceil_div(depth, t.depth)
     imbalance = IMBALANCE_COST * math.log2(cores) * cores
     best = (float("inf"), 0, 0)
     for wide in range(1, min(t.panels if t.pack_rhs else panels, panels) + 1):
         columns = ceil_div(panels, wide)
         for tall in row_divisions(row_tiles, cores):
-            items = columns * ceil_div(row_tiles, tall) * problem.batch * slices
+            below = ceil_div(row_tiles, tall)
+            items = columns * below * problem.batch * slices
             busy = ceil_div(items, cores) * cores / items + max(0, items - most)
-            copy = COPY_COST_ROWS / (tall * t.rows) if t.pack_rhs else 0.0
-            overhead = copy + FETCH_COST_COLS / (wide * t.panel) + imbalance / items
-            padding = columns * wide / panels * ceil_div(row_tiles, tall) * tall / row_tiles
+            made = copies(items, below, depths, cores, t) if t.pack_rhs else 0.0
+            copy = COPY_COST_ROWS * made / (problem.m * columns * problem.batch * slices)
+            evening = imbalance / items + items * BLOCK_COST_MADS / mads
+            overhead = copy + FETCH_COST_COLS / (wide * t.panel) + evening
+            padding = columns * wide / panels * (1.0 if t.turns else below * tall / row_tiles)
             best = min(best, (busy * padding * (1 + overhead), wide, tall))
     _, wide, tall = best
-    k = ceil_div(problem.k, slices)
-    return CpuBlock(wide * t.panel, tall * t.rows, ceil_div(k, ceil_div(k, t.depth)))
+    return CpuBlock(wide * t.panel, tall * t.rows, ceil_div(depth, depths))
+
+
+def copies(items: int, below: int, depths: int, cores: int, t: CpuTile) -> float:
+    """How often a block's part of rhs is copied, with `below` blocks of all `items` below one another.
+
+    In turns, the blocks of a column share one copy, but of all of its `depths` only the one in which they
+    meet, and a core that begins within a column, or takes blocks of another core, makes a copy of its own.
+    """
+    if not t.turns:
+        return items
+    anew = (below - 1) * (depths - 1) / depths
+    return min(items, items // below * (1 + anew) + cores)
 
 
 def row_divisions(row_tiles: int, cores: int) -> list[int]:
@@ -232,13 +251,13 @@ def multiply_calls(
         raise UnsupportedError(f"{count} blocks; at most {MAX_BLOCKS}")
     division = (blocks.cols, blocks.rows, blocks.depth, count, int(t.pack_rhs), depth or problem.k, slices)
     common = (Slot.LHS, Slot.RHS, Slot.OUT, call_numbers(problem, walk, division))
+    groups = min(count, profile.compute_units) if t.turns else count
     extra: tuple[Arg, ...] = (Scratch(0) if slices > 1 or needs_parts(problem) else None,)
     if t.turns:
-        extra += (Counter(),)
+        extra += (Counter(COUNTER_INTS * groups),)
     if packed:
         extra += (Scratch(1),)
     source = kernel_text(*TEXTS)
-    groups = min(count, profile.compute_units) if t.turns else count
     product = KernelCall(source, "cpu_gemm", options, (groups, 1, 1), (1, 1, 1), (*common, *extra))
     if not packed:
         return (product,)

@@ -8,8 +8,8 @@
  *         +----+----+            +------+------+------+          +---------+
  *
  *   for each KC of the summed axis
- *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; copy_rhs; with
- *       few rows, the first register tile does it on its way)
+ *       copy col_block columns of rhs into panels of NR columns, k outermost   (level 2 cache; copy_rhs; unless
+ *       they are there from the block before; with few rows, the first register tile does it on its way)
  *       for each MR rows of this block
  *           copy MR rows of lhs                                                (level 1 cache; COPIED)
  *           for each panel: MR x NR accumulators over KC, then added to the result
@@ -21,8 +21,9 @@
  *                has put the whole of it in tile order beforehand
  *   PARTS        sums between two KC blocks are kept in parts[b][m][n], because the result's type is too small
  *
- *   TURNS        1: there is a work-item a core, and each takes blocks from a common counter until none is left,
- *                so that no core is waited for longer than a block lasts; 0: a work-item a block
+ *   TURNS        1: there is a work-item a core, and each has a stretch of the blocks, in order, so that it copies
+ *                rhs once for all blocks below one another; then it takes from what others have left, so that no
+ *                core is waited for longer than a block lasts. 0: a work-item a block
  *
  * All numbers come in one argument by value, since runtimes spend time on every argument: col_block (a multiple
  * of NR) and row_block (a multiple of MR) are what a block of the result has, depth_block (at most KC) what is
@@ -55,14 +56,19 @@ typedef struct {
  * overlaps with arithmetic. With more rows it matters less than reading the rows of rhs from end to end. */
 #define FUSED_ROWS 256
 
-/* Has a line of the result fetched while the sums for it are computed. */
+/* Has a line fetched: of the result while the sums for it are computed, of a panel ROWS_AHEAD before its row. */
 #define WILL_WRITE(p)
+#define WILL_READ(p)
 #if ON_CPU && defined(__has_builtin)
 #if __has_builtin(__builtin_prefetch)
 #undef WILL_WRITE
+#undef WILL_READ
 #define WILL_WRITE(p) __builtin_prefetch((const void *)(size_t)(p), 1, 3)
+#define WILL_READ(p) __builtin_prefetch((const void *)(size_t)(p), 0, 3)
 #endif
 #endif
+#define ROWS_AHEAD 16
+#define LINE_ELEMS (64 / (int)sizeof(acc_t))
 
 /* Whether rhs can be read where it is. */
 #if defined(RHS_COL_1) && (IN == F32 || IN == F64)
@@ -166,6 +172,11 @@ __kernel void pack_lhs(BUFFER_ARGS, const args_t args, __global acc_t *restrict 
 }
 #endif
 
+/* While a row of a panel is multiplied with. */
+#define FETCH_AHEAD                                                            \
+    _Pragma("unroll") for (int j = 0; j < NR; j += LINE_ELEMS)                 \
+        WILL_READ(from_ + ROWS_AHEAD * NR + j)
+
 /* Sums of one register tile over kc elements; b is a panel with rows b_row apart. LOAD_Y reads a vector of a
  * row, and AFTER is done with the NV of them in y. */
 #define MULTIPLY(b_space, b_t, b, b_row, LOAD_Y, AFTER)                        \
@@ -186,20 +197,11 @@ __kernel void pack_lhs(BUFFER_ARGS, const args_t args, __global acc_t *restrict 
         }                                                                      \
     } while (0)
 
-/* Runs what follows for every block of this work-item. */
-#if TURNS
-#define FOR_MY_BLOCKS(block) for (block = DRAW(turn); block < args.blocks; block = DRAW(turn))
-#else
-#define FOR_MY_BLOCKS(block) block = get_group_id(0);
-#undef READY_FOR_NEXT_LAUNCH
-#define READY_FOR_NEXT_LAUNCH(block)
-#endif
-
 __attribute__((reqd_work_group_size(1, 1, 1)))
 __kernel void cpu_gemm(__global const in_t *restrict all_lhs, __global const in_t *restrict all_rhs,
                        __global out_t *restrict all_out, const args_t args, __global acc_t *restrict parts
 #if TURNS
-                       , volatile __global int *restrict turn
+                       , volatile __global int *restrict turns
 #endif
 #if LHS_FROM == PACKED
                        , __global const acc_t *restrict all_packed
@@ -216,15 +218,19 @@ __kernel void cpu_gemm(__global const in_t *restrict all_lhs, __global const in_
     __local acc_t tile[MR * LHS_PITCH] __attribute__((aligned(64)));
 #endif
 #ifdef RHS_COL_1
-    bool copy_while_multiplying = COPIES && row_block <= FUSED_ROWS;
+    bool copy_while_multiplying = COPIES && m <= FUSED_ROWS;
 #endif
-    int block;
+    long held = -1; /* what of rhs the panels hold */
 
-    FOR_MY_BLOCKS(block)
+#if TURNS
+    FOR_MY_BLOCKS(block, turns, args.blocks, (int)get_num_groups(0))
+#else
+    int block = get_group_id(0);
+#endif
     {
-        int col_begin = block % columns * col_block, col_end = min(n, col_begin + col_block);
-        int row_begin = block / columns % rows * row_block, row_end = min(m, row_begin + row_block);
-        int part = block / columns / rows, product = part / slices;
+        int row_begin = block % rows * row_block, row_end = min(m, row_begin + row_block);
+        int col_begin = block / rows % columns * col_block, col_end = min(n, col_begin + col_block);
+        int part = block / rows / columns, product = part / slices;
         int k_begin = part % slices * depth, k_end = min(k, k_begin + depth);
         __global const in_t *lhs = all_lhs, *rhs = all_rhs;
         __global out_t *out = all_out;
@@ -241,14 +247,19 @@ __kernel void cpu_gemm(__global const in_t *restrict all_lhs, __global const in_
         }
 #endif
 
-        for (int k0 = k_begin; k0 < k_end; k0 += depth_block) {
-            int kc = min(depth_block, k_end - k0);
-            bool first = k0 == k_begin;
-            bool last = slices == 1 && k0 + depth_block >= k_end;
-            int col_copy = col_begin;
+        int depths = (k_end - k_begin + depth_block - 1) / depth_block;
+        for (int d = 0; d < depths; d++) {
+            /* There and back again: the copies that one block ends with are those the next one begins with. */
+            int depth_index = block % rows % 2 ? depths - 1 - d : d;
+            int k0 = k_begin + depth_index * depth_block, kc = min(depth_block, k_end - k0);
+            bool first = d == 0, last = slices == 1 && d == depths - 1;
+            long wanted = (long)(block / rows) * k + k0;
+            bool fresh = wanted != held;
+            int col_copy = fresh ? col_begin : col_end;
+            held = wanted;
 #ifdef RHS_COL_1
-            int full = (col_end - col_begin) / NR;
-            if (COPIES && !copy_while_multiplying)
+            int full = fresh ? (col_end - col_begin) / NR : 0;
+            if (COPIES && fresh && !copy_while_multiplying)
                 copy_full_panels(rhs, rhs_row_arg, k0, kc, col_begin, full, panels);
             col_copy += full * NR;
 #endif
@@ -281,7 +292,7 @@ __kernel void cpu_gemm(__global const in_t *restrict all_lhs, __global const in_
                             acc[i][j] = 0;
                     __local acc_t *panel = panels + (COPIES ? (col - col_begin) * kc : 0);
 #ifdef RHS_COL_1
-                    if (copy_while_multiplying && row == row_begin && col + NR <= col_end)
+                    if (copy_while_multiplying && fresh && row == row_begin && col + NR <= col_end)
                         MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOADV, COPY_Y(panel));
                     else
 #endif
@@ -290,7 +301,7 @@ __kernel void cpu_gemm(__global const in_t *restrict all_lhs, __global const in_
                         MULTIPLY(__global, in_t, rhs + k0 * rhs_row + col, rhs_row, LOAD_ACCV, );
                     else
 #endif
-                        MULTIPLY(__local, acc_t, panel, NR, LOAD_ACCV, );
+                        MULTIPLY(__local, acc_t, panel, NR, LOAD_ACCV, FETCH_AHEAD);
                     if (col + NR <= col_end) {
 #pragma unroll
                         for (int i = 0; i < MR; i++) {
@@ -335,5 +346,4 @@ __kernel void cpu_gemm(__global const in_t *restrict all_lhs, __global const in_
             }
         }
     }
-    READY_FOR_NEXT_LAUNCH(block)
 }

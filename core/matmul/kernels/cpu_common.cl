@@ -28,7 +28,24 @@ ACCESS(__private)
 #define SET_BACK(number) atomic_xchg(number, 0)
 #endif
 
-/* Every work-item ends with a number too high. Who has drawn the highest is the last to draw. */
-#define READY_FOR_NEXT_LAUNCH(block)                                           \
-    if (block == args.blocks + (int)get_num_groups(0) - 1)                     \
-        SET_BACK(turn);
+/* Blocks taken in turns: cut in equal stretches with a counter each, LINE_INTS apart, which begin at 0. A
+ * work-item takes the blocks of its own stretch in order, then what is left of the others'. `ended` counts the
+ * stretches whose end it has met, and begins at 0. Returns -1 when no block is left. Every work-item draws one
+ * number too high of each counter; the highest is the last to be drawn, and sets it back for the next launch. */
+#define LINE_INTS 16 /* counters share no line of the cache */
+inline int next_block(volatile __global int *turns, int blocks, int stretches, int *ended)
+{
+    for (; *ended < stretches; ++*ended) {
+        int whose = ((int)get_group_id(0) + *ended) % stretches;
+        int begin = (long)blocks * whose / stretches, end = (long)blocks * (whose + 1) / stretches;
+        int block = begin + DRAW(turns + whose * LINE_INTS);
+        if (block < end)
+            return block;
+        if (block == end + (int)get_num_groups(0) - 1)
+            SET_BACK(turns + whose * LINE_INTS);
+    }
+    return -1;
+}
+#define FOR_MY_BLOCKS(block, turns, blocks, stretches)                                                       \
+    for (int ended_ = 0, block = next_block(turns, blocks, stretches, &ended_); block >= 0;                  \
+         block = next_block(turns, blocks, stretches, &ended_))

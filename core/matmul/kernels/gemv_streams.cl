@@ -80,8 +80,8 @@ __kernel void gemv_rows(__global const in_t *restrict all_mat, __global const in
 {
     int results = args.results, k = args.k, most = STREAMS * args.stretch;
     int a_product = (results + most - 1) / most;
-    int block;
-    for (block = DRAW(turn); block < args.blocks; block = DRAW(turn)) {
+    FOR_MY_BLOCKS(block, turn, args.blocks, 1)
+    {
         int first = block % a_product * most, last = min(results, first + most) - 1;
         int stretch = (last - first) / STREAMS + 1;
         SELECT_MATRIX(block / a_product)
@@ -119,7 +119,6 @@ __kernel void gemv_rows(__global const in_t *restrict all_mat, __global const in
             EACH_STREAM STORE(total[s], out, min(first + s * stretch + r, last) * args.out_i);
         }
     }
-    READY_FOR_NEXT_LAUNCH(block)
 }
 
 #else
@@ -165,8 +164,8 @@ __kernel void gemv_columns(__global const in_t *restrict all_mat, __global const
     __local acc_t sums[COLS] __attribute__((aligned(64)));
     int results = args.results, slices = args.lanes * args.rounds;
     int pieces = (results + args.cols - 1) / args.cols;
-    int block;
-    for (block = DRAW(turn); block < args.blocks; block = DRAW(turn)) {
+    FOR_MY_BLOCKS(block, turn, args.blocks, 1)
+    {
         int part = block / pieces, slice = part % slices;
         /* At least one vector wide: the last piece begins earlier, and computes some of its neighbour's again. */
         int col_begin = min(block % pieces * args.cols, results - VW);
@@ -208,7 +207,6 @@ __kernel void gemv_columns(__global const in_t *restrict all_mat, __global const
                 STORE_ACCV(LOAD_ACCV(sums, c), to, at);
         }
     }
-    READY_FOR_NEXT_LAUNCH(block)
 }
 
 /* Work-group (g, product) adds up the slices of results g * ADDED … */
