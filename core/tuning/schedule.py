@@ -416,7 +416,7 @@ class _Race:
         spare = max(len(self.live) - SURVIVOR_FLOOR, 0)
         slow.sort(key=lambda standing: standing.samples.best, reverse=True)
         for standing in slow[:spare]:
-            self.retire(standing, State.DROPPED, f"more than {factor:g} times the best")
+            self.retire(standing, State.DROPPED, f"more than {factor:g} times the leader's median")
 
     def finished(self) -> bool:
         live, settings = self.live, self.settings
