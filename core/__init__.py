@@ -109,6 +109,15 @@ def _session_context() -> TuningContext:
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'rooftune' has no attribute {name!r}")
+    value = _imported(name)
+    if _LATER[name] == ".api":  # pyopencl is imported now, and the rest costs little
+        for other in sorted(_LATER.keys() - globals().keys()):
+            _imported(other)
+        globals().pop("__getattr__", None)  # Python reads attributes of a module without it faster
+    return value
+
+
+def _imported(name: str) -> Any:
     if name == "LocalTuner":  # one that is given no context stores what it decides where `matmul` does
         import_module(".tuning.context", __name__).make_default_context_with(_session_context)
     value = globals()[name] = getattr(import_module(_LATER[name], __name__), name)

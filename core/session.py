@@ -25,7 +25,7 @@ from .errors import DeviceFaultError, UsageError
 from .foresight import TUNER, matmul_keys, problem_of, surely_new
 from .log import log_sinks
 from .matmul.cost import compute_ops, moved_bytes
-from .matmul.hot import HotPath
+from .matmul.hot import HotPath, Memory
 from .matmul.hot_numpy import NumpyHotPath
 from .matmul.nvidia.detect import detect_units
 from .matmul.problem import Elem, Problem, Shape
@@ -349,16 +349,20 @@ if hasattr(os, "register_at_fork"):
 current: Session | None = None
 """The process's session, once there is one."""
 
+calls = Memory()
+"""What each thread remembers of the calls of that session."""
+
 _default_lock = threading.Lock()
 
 
 def default_session() -> Session:
     """The session of `rooftune.matmul`, made at the first call from the configuration found then."""
-    global current
+    global current, calls
     if current is not None:
         return current
     with _default_lock:
         if current is None:
             current = Session()
+            calls = current.hot.memory
             atexit.register(current.close, f"calls from {Path((sys.argv or [''])[0]).name or 'Python'}")
         return current

@@ -5,13 +5,14 @@ remembered, or fails, goes the long way through the tuner, which knows how to fa
 
 There are two memories. One knows launches by what arrays look like: shapes, strides, offsets, types.
 The other knows the very arrays of a call, and with them that nothing need be looked at again; it lets
-go of a call as soon as one of its arrays ends, and so keeps no buffer alive.
+go of a call as soon as one of its arrays ends, and so keeps no buffer alive. A call without options has
+a function that repeats it, `again`: the shortest way, which sees only whether everything is as it was.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -24,6 +25,9 @@ from .executor import Prepared
 
 MOST_REMEMBERED = 512
 """Launches, and calls, that a thread remembers; then it begins anew."""
+
+FAILURES = (cl.Error, RuntimeError)
+"""What a launch raises: pyopencl's error for an event that is none is a plain RuntimeError."""
 
 _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
@@ -47,6 +51,14 @@ class Lane:
         return [event for event in events if event is not self.latest]
 
 
+Again = Callable[[Any, Any, Any], bool]
+"""again(a, b, out) repeats a call if these are its arrays and nothing has changed; else it does nothing."""
+
+
+def _not_again(a: Any, b: Any, out: Any) -> bool:
+    return False
+
+
 class Remembered:
     """A launch made ready for arrays of one description."""
 
@@ -64,11 +76,16 @@ class Remembered:
 
 
 class Call:
-    """A launch for the very arrays of one call, which are known to suit it."""
+    """A launch for the very arrays of one call, which are known to suit it.
+
+    The lists of events are those the arrays had after it, on an in-order queue: what need not be waited
+    for again. They stay the same objects, and match nothing until they are known.
+    """
 
     __slots__ = (
         "a",
         "a_events",
+        "again",
         "b",
         "b_events",
         "context",
@@ -101,17 +118,28 @@ class Call:
         self.a: Any = None
         self.b: Any = None
         self.ends: Any = None
-        self.a_events: list[cl.Event] | None = None
-        self.b_events: list[cl.Event] | None = None
-        self.out_events: list[cl.Event] | None = None
+        self.again: Again = _not_again
+        self.a_events: list[Any] = [None]
+        self.b_events: list[Any] = [None]
+        self.out_events: list[Any] = [None]
+
+    def end(self) -> None:
+        """No longer remembered: nothing refers to it any more, and it holds nothing bound."""
+        self.again = _not_again
+        if self.prepared.bound is self:
+            self.prepared.bound = None
 
 
-class _Memory(threading.local):
+class Memory(threading.local):
+    """What a thread remembers."""
+
     def __init__(self) -> None:
         self.launches: dict[tuple[Any, ...], Remembered] = {}
         self.calls: dict[tuple[Any, ...], Call] = {}
         self.latest: dict[int, Call] = {}
         """By out: its latest call without options, which is mostly its next one too."""
+        self.again: dict[int, Again] = {}
+        """By out: the function that repeats that call."""
         self.lanes: dict[int, Lane] = {}
 
 
@@ -119,9 +147,9 @@ class HotPath:
     """What the threads of one session remember."""
 
     def __init__(self, tuner: LocalTuner, label: str) -> None:
-        self._decisions = tuner.decisions
+        self.decisions = tuner.decisions
         self._label = label
-        self._memory = _Memory()
+        self.memory = Memory()
 
     def launch(
         self,
@@ -140,16 +168,14 @@ class HotPath:
         `out.events` then holds that one event, which completes after all it held before. With `quiet` there
         may be no event, and `out.events` stays: it returns True.
         """
-        memory = self._memory
+        memory = self.memory
         plain = queue is None and precision is None and dtype is None and client is None
         call = memory.latest.get(id(out)) if plain else None
         if call is None or call.a() is not a or call.b() is not b:
             call = memory.calls.get((id(a), id(b), id(out), id(queue), precision, dtype, client))
-            if plain and call is not None:
-                memory.latest[id(out)] = call
         if (
             call is None
-            or call.revision != self._decisions.revision
+            or call.revision != self.decisions.revision
             or a.base_data is not call.lhs
             or b.base_data is not call.rhs
             or out.base_data is not call.out
@@ -158,10 +184,26 @@ class HotPath:
             call = self._recall(a, b, out, precision, dtype, client, queue)
             if call is None:
                 return None
-        before, known = out.events, call.out_events
-        waits = wait_for
+        if plain and memory.latest.get(id(out)) is not call:
+            if call.again is _not_again:
+                call.again = _again(self, call)
+            memory.latest[id(out)], memory.again[id(out)] = call, call.again
+        return self.enqueue(call, a, b, out, wait_for, quiet)
+
+    def enqueue(
+        self,
+        call: Call,
+        a: Array,
+        b: Array,
+        out: Array,
+        wait_for: Sequence[cl.Event] | None = None,
+        quiet: bool = False,
+    ) -> cl.Event | bool | None:
+        """Repeats a call of these arrays, which suit it. Returns what `launch` does."""
         if wait_for and not _all_belong(wait_for, call.context):
             return None  # the long way says what is wrong
+        before, known = out.events, call.out_events
+        waits = wait_for
         unchanged = before == known and a.events == call.a_events and b.events == call.b_events
         if not unchanged:
             waits = self._waits(call, a.events, b.events, before, wait_for)
@@ -170,18 +212,16 @@ class HotPath:
             if prepared.bound is not call:
                 prepared.bind(call.lhs, call.rhs, call.out).bound = call
             event: cl.Event | None = call.quiet(waits) if quiet else call.launch(waits)
-        except (cl.Error, RuntimeError):  # pyopencl's for an event that is none is a plain RuntimeError
+        except FAILURES:
             self.forget()
             return None
         call.tally.count += 1
         if event is None:
             return True
         call.lane.latest = event
-        if unchanged and known:
-            before[0] = known[0] = event
-        else:
-            before[:] = [event]
-            call.out_events = [event] if call.in_order else None
+        before[:] = [event]
+        if call.in_order:
+            known[:] = before
         return event
 
     def _waits(
@@ -194,7 +234,7 @@ class HotPath:
     ) -> list[cl.Event]:
         waits = [*call.lane.pending((*a_events, *b_events, *out_events)), *(wait_for or ())]
         if call.in_order:  # what this call waited for, the next one need not
-            call.a_events, call.b_events = list(a_events), list(b_events)
+            call.a_events[:], call.b_events[:] = a_events, b_events
         return waits
 
     def _recall(
@@ -211,8 +251,8 @@ class HotPath:
         if not (type(a) is type(b) is type(out) is Array):
             return None
         on = a.queue if queue is None else queue
-        known = self._memory.launches.get(key_of(a, b, out, precision, dtype, client, on))
-        if known is None or known.revision != self._decisions.revision:
+        known = self.memory.launches.get(key_of(a, b, out, precision, dtype, client, on))
+        if known is None or known.revision != self.decisions.revision:
             return None
         buffers: tuple[Any, ...] = (a.base_data, b.base_data, out.base_data)
         lhs, rhs, target = buffers
@@ -225,21 +265,22 @@ class HotPath:
             return None
         if any(buffer.get_info(_PARENT) for buffer in buffers):
             return None  # parts of one larger buffer may overlap
-        calls = self._memory.calls
+        calls = self.memory.calls
         if len(calls) >= MOST_REMEMBERED:
             self._forget_calls()
         key = (id(a), id(b), id(out), id(queue), precision, dtype, client)
-        latest, place = self._memory.latest, id(out)
+        latest, again, place = self.memory.latest, self.memory.again, id(out)
 
-        def ended(_: object) -> None:
+        def ended(_: object = None) -> None:
             gone = calls.pop(key, None)
             if gone is None:
                 return
             if latest.get(place) is gone:
-                del latest[place]
-            if gone.prepared.bound is gone:
-                gone.prepared.bound = None
+                again.pop(place, None)
+                latest.pop(place, None)
+            gone.end()
 
+        ended()  # the one of the same arrays as they were
         call = calls[key] = Call(known, a, b, out, self._label)
         call.a, call.b, call.ends = ref(a, ended), ref(b, ended), ref(out, ended)
         return call
@@ -254,26 +295,68 @@ class HotPath:
         disjoint: bool,
     ) -> None:
         """`key` from `key_of`; `disjoint`: out shares no byte with an operand even in the same buffer."""
-        memory = self._memory
+        memory = self.memory
         if len(memory.launches) >= MOST_REMEMBERED:
             self.forget()
         lane = memory.lanes.get(id(queue))
         if lane is None:
             lane = memory.lanes[id(queue)] = Lane(queue)
-        revision = self._decisions.revision
+        revision = self.decisions.revision
         memory.launches[key] = Remembered(client, prepared, lane, revision, disjoint)
 
     def forget(self) -> None:
         """Lets go of all this thread remembers."""
         self._forget_calls()
-        self._memory.launches.clear()
-        self._memory.lanes.clear()
+        self.memory.launches.clear()
+        self.memory.lanes.clear()
 
     def _forget_calls(self) -> None:
-        for call in self._memory.calls.values():
-            call.prepared.bound = None
-        self._memory.calls.clear()
-        self._memory.latest.clear()
+        self.memory.again.clear()
+        self.memory.latest.clear()
+        for call in self.memory.calls.values():
+            call.end()
+        self.memory.calls.clear()
+
+
+def _again(path: HotPath, call: Call) -> Again:
+    """The function that repeats a call.
+
+    What it must be sure of are variables of its own, which are the quickest to read: every tenth of a
+    microsecond here is two where a device's threads fall asleep between launches, as PoCL's do.
+    """
+    a_ref, b_ref, lhs, rhs, target, queue = call.a, call.b, call.lhs, call.rhs, call.out, call.queue
+    a_events, b_events, out_events = call.a_events, call.b_events, call.out_events
+    decisions, revision = path.decisions, call.revision
+    prepared, launch, tally, lane = call.prepared, call.launch, call.tally, call.lane
+
+    def again(a: Any, b: Any, out: Any) -> bool:
+        if (
+            a_ref() is not a
+            or b_ref() is not b
+            or a.base_data is not lhs
+            or b.base_data is not rhs
+            or out.base_data is not target
+            or a.queue is not queue
+            or decisions.revision != revision
+        ):
+            return False
+        if (
+            a.events != a_events
+            or b.events != b_events
+            or out.events != out_events
+            or prepared.bound is not call
+        ):
+            return path.enqueue(call, a, b, out) is not None
+        try:
+            event = launch(None)
+        except FAILURES:
+            path.forget()
+            return False
+        tally.count += 1
+        out.events[0] = out_events[0] = lane.latest = event
+        return True
+
+    return again
 
 
 def _all_belong(events: object, context: cl.Context) -> bool:

@@ -5,8 +5,13 @@
 Needs the package kernel_tuner in the same environment. Each tuner runs in a fresh process with empty
 caches and an empty store. The time of each is the wall time of opening the device and tuning, Kernel Tuner's
 without verifying outputs, rooftune's with it; probing the device's peaks, done once per device, is listed
-apart. Then the two winners are measured against one another in one process, in turns, and the ratio of their
-medians tells how far rooftune's winner is from the best of all.
+apart.
+
+Then the two winners meet: in `--duels` fresh processes, each with buffers of its own that both use, in
+short turns whose order changes. A turn runs each of them three times in a row, after a run that is not
+counted. A process's ratio is the median of its turns' ratios, and what is reported is the median of the
+processes, with the least and the most. Kernel Tuner's winner takes part twice: what it misses 1 by, by
+itself, is the comparison's own error. Where both chose the same configuration the ratio is 1.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from rooftune.spec.launch import filled
 from rooftune.spec.spec import AXES, KernelSpec, load_spec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TURNS = 15
+TURNS = 40
 
 
 def brute_force(spec: KernelSpec, size: tuple[int, ...], device: Any) -> dict[str, Any]:
@@ -94,20 +99,25 @@ def searched(spec: KernelSpec, size: tuple[int, ...], device: str | None, folder
     }
 
 
-def duel(spec: KernelSpec, size: tuple[int, ...], device: str | None, folder: str, pair: list[Any]) -> Any:
-    """Median seconds of two configurations, measured in turns."""
+def duel(
+    spec: KernelSpec, size: tuple[int, ...], device: str | None, folder: str, pair: list[Any], first: int
+) -> list[float]:
+    """The time of rooftune's winner, and of Kernel Tuner's again, by that of Kernel Tuner's."""
     s = session(folder)
     client = s.client(device)
     kernel = TunedKernel(s, client, spec)
     inputs = kernel.inputs_for(size)
-    calls = [kernel._set[kernel.configurations.index(c)].fn for c in pair]
-    times: list[list[float]] = [[], []]
+    theirs, ours = (kernel._set[kernel.configurations.index(c)].fn for c in pair)
+    contenders = (theirs, ours, theirs)
+    turns: list[tuple[float, ...]] = []
     for turn in range(TURNS + 2):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            seconds = client.sample(lambda which=which: calls[which](inputs), 3)  # type: ignore[misc]
-            if turn >= 2:
-                times[which].append(seconds)
-    return [median(t) for t in times]
+        times = [0.0] * 3
+        for place in range(3):
+            which = (place * (-1) ** turn + turn // 2 + first) % 3
+            client.sample(lambda which=which: contenders[which](inputs), 1)  # type: ignore[misc]
+            times[which] = client.sample(lambda which=which: contenders[which](inputs), 3)  # type: ignore[misc]
+        turns.append(tuple(times))
+    return [median(t[which] / t[0] for t in turns[2:]) for which in (1, 2)]
 
 
 def child(job: dict[str, Any]) -> Any:
@@ -117,7 +127,7 @@ def child(job: dict[str, Any]) -> Any:
         return brute_force(spec, size, device)
     if job["what"] == "search":
         return searched(spec, size, job["device"], job["folder"])
-    return duel(spec, size, job["device"], job["folder"], job["pair"])
+    return duel(spec, size, job["device"], job["folder"], job["pair"], job["first"])
 
 
 def fresh(what: str, spec: Path, size: tuple[int, ...], device: str | None, **more: Any) -> Any:
@@ -139,21 +149,33 @@ def fresh(what: str, spec: Path, size: tuple[int, ...], device: str | None, **mo
         return json.loads(ran.stdout.splitlines()[-1])
 
 
-def compare(path: Path, device: str | None) -> dict[str, Any]:
+def compare(path: Path, device: str | None, duels: int) -> dict[str, Any]:
     spec = load_spec(path)
     size = spec.problem_sizes[0]
     ours = fresh("search", path, size, device)
     theirs = fresh("brute", path, size, device)
     best = [theirs["best"], ours["best"]]
-    theirs_s, ours_s = fresh("duel", path, size, device, pair=best) if best[0] != best[1] else (1.0, 1.0)
+    fought = [fresh("duel", path, size, device, pair=best, first=i) for i in range(duels)]
+    winner, control = (spread([ratios[which] for ratios in fought]) for which in (0, 1))
     return {
         "spec": path.stem,
         "configurations": len(spec.configurations()),
         "kernel_tuner": {k: theirs[k] for k in ("took_s", "measured", "best")},
         "rooftune": ours,
         "time_ratio": ours["took_s"] / theirs["took_s"],
-        "winner_ratio": ours_s / theirs_s,
+        "same": best[0] == best[1],
+        "winner_ratio": 1.0 if best[0] == best[1] else winner["median"],
+        "winner": winner,
+        "control": control,
     }
+
+
+def spread(ratios: list[float]) -> dict[str, float]:
+    return {"median": median(ratios), "least": min(ratios), "most": max(ratios)}
+
+
+def shown(ratios: dict[str, float]) -> str:
+    return f"{ratios['median']:.3f} ({ratios['least']:.2f} to {ratios['most']:.2f})"
 
 
 def main() -> None:
@@ -161,13 +183,14 @@ def main() -> None:
     parser.add_argument("specs", nargs="*", type=Path, default=sorted(EXAMPLES.glob("*.toml")))
     parser.add_argument("--device")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--duels", type=int, default=8, help="processes that compare the winners")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.job:
         print(json.dumps(child(json.loads(given.job))))
         return
     for path in given.specs:
-        r = compare(path.resolve(), given.device)
+        r = compare(path.resolve(), given.device, given.duels)
         if given.json:
             print(json.dumps(r), flush=True)
             continue
@@ -176,7 +199,8 @@ def main() -> None:
             f"{r['spec']:12} {r['configurations']:4} configurations  "
             f"brute force {theirs['took_s']:6.1f} s  rooftune {ours['took_s']:6.1f} s "
             f"(+ {ours['probe_s']:.1f} s probes), {ours['measured']} measured  "
-            f"time {r['time_ratio']:.2f}  winner {r['winner_ratio']:.3f}"
+            f"time {r['time_ratio']:.2f}  winner {'1, the same' if r['same'] else shown(r['winner'])}, "
+            f"Kernel Tuner's by itself {shown(r['control'])}"
         )
         print(f"{'':12} brute force: {name_of(theirs['best'])}")
         print(f"{'':12} rooftune:    {name_of(ours['best'])}", flush=True)

@@ -86,12 +86,12 @@ def test_nothing_keeps_the_callers_arrays_alive(plain, queue):
     for _ in range(3):
         call(plain, a, b, out)
     ends = [weakref.ref(x) for x in (a, b, out)]
-    known = len(plain.hot._memory.calls)
+    known = len(plain.hot.memory.calls)
     queue.finish()
     del a, b, out
     gc.collect()
     assert [end() for end in ends] == [None] * 3
-    assert len(plain.hot._memory.calls) == known - 1
+    assert len(plain.hot.memory.calls) == known - 1
 
 
 @by_device
@@ -343,8 +343,8 @@ def test_a_launch_that_fails_on_the_short_way_falls_back(found, tmp_path, monkey
     a, b, out = (filled(client.queue, 64, 64) for _ in range(3))
     call(session, a, b, out)
     assert call(session, a, b, out) == "short"
-    session.hot._memory.calls.clear()
-    for known in session.hot._memory.launches.values():
+    session.hot._forget_calls()
+    for known in session.hot.memory.launches.values():
         known.launch = partial(_refused, client.queue, known.prepared._kernels[0])
     state["broken"] = True
     out.fill(0)
