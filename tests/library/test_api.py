@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from dataclasses import asdict
 
 import jsonschema
@@ -87,3 +88,23 @@ assert rt.matmul is matmul
 """
     ran = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_matmul_says_what_it_takes():
+    code = """
+        import inspect, rooftune
+        parameters = inspect.signature(rooftune.matmul).parameters
+        options = ["out", "dtype", "precision", "client", "queue", "wait_for", "event"]
+        assert list(parameters) == ["a", "b", *options]
+        assert "The matrix product" in rooftune.matmul.__doc__
+        wrong = {"matmul() got an unexpected keyword argument 'outt'": lambda: rooftune.matmul(1, 2, outt=3)}
+        wrong["matmul() missing 1 required positional argument: 'b'"] = lambda: rooftune.matmul(1)
+        for words, call in wrong.items():
+            try:
+                call()
+            except TypeError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(words)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
