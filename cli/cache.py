@@ -428,7 +428,7 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
             facts[f"bound {bound.resource}"] = format_bound(bound)
         facts["short circuit"] = "yes" if decision.short_circuit else "no"
         if decision.tie_break is not None:
-            facts["tie"] = f"over {decision.tie_break.loser}, {decision.tie_break.confidence:.0%} sure"
+            facts["tie"] = f"over {decision.tie_break.loser}, {decision.tie_break.sure} sure"
         if decision.bad:
             facts["bad"] = decision.bad
     for name, value in facts.items():

@@ -204,7 +204,7 @@ class Explanation:
 def _pairs_told(tie: TieBreak) -> str:
     return (
         f"{tie.winner} and {tie.loser} were too close to tell apart at first; {tie.pairs} pairs of samples "
-        f"decided, by {time_text(tie.difference_s)}, confidence {tie.confidence:.0%}"
+        f"decided, by {time_text(tie.difference_s)}, confidence {tie.sure}"
     )
 
 

@@ -257,7 +257,7 @@ def _judged(comparison: TieBreak, rival: str, median_s: float, rival_s: float) -
     if comparison.winner != rival:
         looks = f"{rival} has the smaller median, but not pair by pair: within noise"
         return "", looks if rival_s < median_s else ""
-    share, sure = comparison.difference_s / median_s, f"confidence {comparison.confidence:.2f}"
+    share, sure = comparison.difference_s / median_s, f"confidence {comparison.sure}"
     if comparison.confidence < SURE:
         return "", f"{rival} looks faster by {share:.1%}: within noise ({sure})"
     if share <= MARGIN:

@@ -27,6 +27,11 @@ class TieBreak:
     difference_s: float
     confidence: float
 
+    @property
+    def sure(self) -> str:
+        """The confidence in percent, in words; never 100, which no number of pairs gives."""
+        return f"{self.confidence:.0%}" if self.confidence < 0.99 else "over 99%"
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -223,9 +223,9 @@ def test_the_summary_counts_what_was_found():
     ("winner", "difference_s", "confidence", "problem", "note"),
     [
         ("mine", 1.0, 1.0, "", ""),
-        ("rival", 0.2, 0.75, "", "rival looks faster by 20.0%: within noise (confidence 0.75)"),
-        ("rival", 0.02, 0.99, "", "rival is faster by 2.0% (confidence 0.99): less than the 3% that count"),
-        ("rival", 0.2, 0.99, "rival is faster by 20% (confidence 0.99)", ""),
+        ("rival", 0.2, 0.75, "", "rival looks faster by 20.0%: within noise (confidence 75%)"),
+        ("rival", 0.02, 0.97, "", "rival is faster by 2.0% (confidence 97%): less than the 3% that count"),
+        ("rival", 0.2, 0.99, "rival is faster by 20% (confidence over 99%)", ""),
     ],
 )
 def test_a_runner_up_that_is_or_looks_faster_is_remarked_on(winner, difference_s, confidence, problem, note):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rooftune.tuning.ties import in_turn, median_within, paired_verdict, sign_confidence
+from rooftune.tuning.ties import TieBreak, in_turn, median_within, paired_verdict, sign_confidence
 
 DIFFERENCES = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=20)
 
@@ -51,3 +51,8 @@ def test_turns_favour_nobody_and_have_no_period() -> None:
         places = [sum(at**power for at, who in enumerate(order) if who == side) for side in "ab"]
         assert places[0] == places[1]
     assert all(order[:64] != order[period : 64 + period] for period in range(1, 64))
+
+
+def test_no_number_of_pairs_makes_it_certain() -> None:
+    said = [TieBreak("a", "b", 30, 1e-6, confidence).sure for confidence in (0.0, 0.5, 0.989, 0.9999, 1.0)]
+    assert said == ["0%", "50%", "99%", "over 99%", "over 99%"]
