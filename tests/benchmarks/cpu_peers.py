@@ -11,11 +11,13 @@ its threads and kernel itself. Decisions and compiled kernels are kept in a temp
 --keep. --plans adds the winner's kernels enqueued directly, --each a line a block: its figure, and how many
 cores were busy, which of OpenBLAS are those that spin as well.
 
-Further figures (--more, alone without shapes after --only-more): a matrix times a vector and a vector times a
-matrix against the probed read bandwidth (on device arrays, which lie in small pages on most runtimes, and on
-numpy operands used in place, which lie in huge ones as what the probe reads), and 64x64x64 called back to
-back: an empty kernel of the same global size, the product's kernel enqueued directly, `matmul`, and what it
-is allowed to take.
+Further figures (--more, alone without shapes after --only-more): f16 and bf16 products of 1024 against those
+of f32, in turns in one process; a matrix times a vector and a vector times a matrix against the probed read
+bandwidth (on device arrays, which lie in small pages on most runtimes, and on numpy operands used in place,
+which lie in huge ones as what the probe reads), and against the probe's own walk in turns with them: the
+quartiles of the turns' ratios, and the best turn of the one by the best of the other; and 64x64x64 called
+back to back: an empty kernel of the same global size, the product's kernel enqueued directly, `matmul`, and
+what it is allowed to take.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ SHAPES = (
     "256 512 768 1000 1024 2048 4096x64x1024 64x4096x1024 128x128x8192 4096x4096x64 "
     "1024:f64 1024:f16 1024:bf16 1024T 1024t"
 )
+HALF_TYPES = ("f16", "bf16")
 TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 WARM_UP_S = 0.3
 LEAST_CALLS = 5
@@ -108,7 +111,8 @@ def on_device(shape: str, elem: str, device: str | None) -> tuple[Any, Any, Any,
     return client, send(a), send(b), out
 
 
-def rooftune_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+def rooftune_call(shape: str, elem: str, device: str | None) -> Callable[[], None]:
+    """The tuned product, synchronised, tuned by a first call."""
     import rooftune as rt
 
     client, a, b, out = on_device(shape, elem, device)
@@ -119,7 +123,27 @@ def rooftune_block(shape: str, elem: str, seconds: float, device: str | None) ->
         client.wait(out.events[-1])
 
     call()
+    return call
+
+
+def rooftune_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    call = rooftune_call(shape, elem, device)
     return {**timed(call, seconds), "what": winner(shape, elem, device)}
+
+
+def types_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    """Products of the half types against those of `elem`, call by call in turns."""
+    calls = {one: rooftune_call(shape, one, device) for one in (elem, *HALF_TYPES)}
+    times: dict[str, list[float]] = {one: [] for one in calls}
+    end = time.perf_counter() + max(3.0, 10 * seconds)
+    while time.perf_counter() < end:
+        for one, call in list(calls.items())[:: 1 if len(times[elem]) % 2 else -1]:
+            times[one].append(total_s(call, 1))
+    counted = {one: taken[LEAST_CALLS:] for one, taken in times.items()}
+    return {
+        one: {"median_s": median(taken), "by_first": quarters(taken, counted[elem])}
+        for one, taken in counted.items()
+    }
 
 
 def winner(shape: str, elem: str, device: str | None) -> str:
@@ -256,9 +280,15 @@ def vector_block(shape: str, elem: str, seconds: float, device: str | None) -> d
     return {
         "what": winner(shape, elem, device),
         "probed": probed["probes"][0]["value"],
-        "device": [median(rates["device"]), *quarters(rates["device"], rates["walk"])],
-        "numpy": [median(rates["numpy"]), *quarters(rates["numpy"], rates["walk"])],
+        **{way: beside(rates[way], rates["walk"]) for way in ("device", "numpy")},
     }
+
+
+def beside(ours: list[float], walk: list[float]) -> dict[str, Any]:
+    """Our bytes a second, and what they are of the walk's: turn by turn, and the best of either."""
+    return {
+        "median": median(ours), "in_turns": quarters(ours, walk), "best_by_best": max(ours) / max(walk)
+    }  # fmt: skip
 
 
 def total_s(call: Callable[[], object], times: int) -> float:
@@ -275,7 +305,7 @@ def quarters(ours: list[float], other: list[float]) -> list[float]:
 
 BLOCKS = {
     "rooftune": rooftune_block, "plan": plan_block, "numpy": numpy_block, "clblast": clblast_block,
-    "overhead": overhead_block, "vector": vector_block,
+    "overhead": overhead_block, "vector": vector_block, "types": types_block,
 }  # fmt: skip
 
 
@@ -389,8 +419,10 @@ def parent(options: argparse.Namespace) -> None:
             row = compare(shape, elem, peers_of(elem, wanted), options, home)
             rows.append(row)
             print(line(row, wanted), flush=True)
-        overhead, vectors = None, []
+        overhead, vectors, types = None, [], None
         if options.more or options.only_more:
+            types = block("types", "1024", "f32", options.seconds, options.device, home)
+            say_types("1024", types)
             overhead = block("overhead", "64", "f32", options.seconds, options.device, home)
             say_overhead(overhead)
             for shape in ("8192x1x8192", "1x8192x8192"):
@@ -399,19 +431,31 @@ def parent(options: argparse.Namespace) -> None:
     for kernel in sorted({row["numpy"]["what"] for row in rows if "numpy" in row}):
         print(f"numpy: {kernel}")
     if options.json:
-        found = {"blocks": options.blocks, "rows": rows, "overhead": overhead, "vectors": vectors}
+        found = {
+            "blocks": options.blocks, "rows": rows, "overhead": overhead, "vectors": vectors, "types": types,
+        }  # fmt: skip
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def say_vector(shape: str, found: dict[str, Any]) -> None:
     for way, where in (("device", "device arrays"), ("numpy", "numpy operands in place")):
-        rate, low, middle, high = found[way]
+        rate, (low, middle, high) = found[way]["median"], found[way]["in_turns"]
+        best = found[way]["best_by_best"]
         print(
             f"{shape}, {where}: {rate / 1e9:.1f} GB/s, {rate / found['probed']:.2f} of the probed "
             f"{found['probed'] / 1e9:.1f} GB/s of reading; of the probe's walk in turns with it "
-            f"{middle:.2f} ({low:.2f}-{high:.2f}) ({found['what']})",
+            f"{middle:.2f} ({low:.2f}-{high:.2f}), best by best {best:.2f} ({found['what']})",
             flush=True,
         )
+
+
+def say_types(shape: str, found: dict[str, Any]) -> None:
+    each = (
+        f"{one} {1e3 * row['median_s']:.2f} ms, {row['by_first'][1]:.2f} "
+        f"({row['by_first'][0]:.2f}-{row['by_first'][2]:.2f})"
+        for one, row in found.items()
+    )
+    print(f"{shape} in turns, time by the first's: {'; '.join(each)}", flush=True)
 
 
 def say_overhead(found: dict[str, Any]) -> None:
