@@ -335,6 +335,15 @@ def test_large_matrices_are_read_as_streams(client, name, elem, monkeypatch):
             check(client, PLANS[name], (1, rows, k), elem, ("contiguous", layout), batch=(2,), pitch=3)
 
 
+def test_the_largest_matrices_are_read_as_streams_only():
+    profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
+    for name in ("simple_vec_mat", "double_vec_mat"):
+        function, params = PLANS[name]
+        assert function(Problem.of(1, 4096, 4096), profile, **params).calls[0].name == "gemv_perpendicular"
+        with pytest.raises(UnsupportedError, match="streams"):
+            function(Problem.of(1, 8192, 8192), profile, **params)
+
+
 @settings(parent=QUIET, max_examples=300)
 @given(
     results=st.integers(1, 40000),

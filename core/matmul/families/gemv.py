@@ -151,6 +151,8 @@ def plan(
     streams = gemv_streams.usable(v, problem, profile, axis)
     if tiles is None and not stages and streams:
         return gemv_streams.plan(v, problem, walk, profile, axis)
+    if tiles is None and streams and gemv_streams.surely_fastest(v, problem):
+        raise UnsupportedError("so large a matrix is read as streams, by the candidates without stages")
     t = tiles or (parallel_tile if parallel else perpendicular_tile)(v, problem, profile)
     options = (
         type_options(problem)

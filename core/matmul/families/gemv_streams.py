@@ -35,6 +35,7 @@ BLOCKS_A_CORE = 8  # of rows: so many even out cores of different speed
 PIECES_A_CORE, MOST_ROUNDS = 8, 6  # of columns: with fewer the summed axis is cut, each round by half
 LEAST_STRETCH = 8  # lines of a stream in a slice, so that its sums are a small part of what is read
 ADDED = 256  # results that a work-item of gemv_add makes
+NO_CHOICE_BYTES = 1 << 26  # from here on streams are faster where memory is at rest, and no slower elsewhere
 LEAST_BYTES = 1 << 24  # the matrix of any problem of the key: smaller ones lie in a cache
 
 ARGS = np.dtype([("matrices", np.int64, 13), ("extents", np.int32, 3), ("division", np.int32, 5)], align=True)
@@ -61,6 +62,11 @@ def usable(v: GemvView, problem: Problem, profile: DeviceProfile, axis: str) -> 
     if not profile.is_cpu or not contiguous or min(results, k) < STREAMS:
         return False
     return results * k * problem.elem.size_bytes >= LEAST_BYTES
+
+
+def surely_fastest(v: GemvView, problem: Problem) -> bool:
+    """Whether there is nothing to measure against: a busy minute would decide for a kernel that is slower."""
+    return surely(v.results) * surely(problem.k) * problem.elem.size_bytes >= NO_CHOICE_BYTES
 
 
 def plan(
