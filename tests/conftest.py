@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("rooftune", deadline=None)  # what runs beside a test must not fail it
+settings.load_profile("rooftune")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

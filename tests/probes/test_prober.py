@@ -17,7 +17,7 @@ from rooftune.errors import MeasurementError, UnsupportedError, UsageError
 from rooftune.probes import bandwidth, compute
 from rooftune.probes.launch import LaunchMethod, empty_window_s
 from rooftune.probes.method import Method
-from rooftune.probes.peaks import peaks_for
+from rooftune.probes.peaks import compute_sources, peaks_for
 from rooftune.probes.prober import Prober, Request
 from rooftune.probes.result import VERSION, MemoryStore, ProbeResult, probe_key
 
@@ -70,7 +70,7 @@ def test_hot_bandwidth(prober: Prober, access: str) -> None:
 
 
 def test_cold_bandwidth(prober: Prober) -> None:
-    result = prober.bandwidth("read", 1 << 20, "cold")
+    result = prober.bandwidth("read", 1 << 24, "cold")  # 1 MiB takes a GPU no longer than a launch
     assert result.facts["state"] == "cold"
     assert result.value > 1e6
 
@@ -192,7 +192,9 @@ def test_wrong_names_are_usage_errors_that_list_the_right_ones() -> None:
 def test_peaks_of_a_product(client: Client) -> None:
     prober = short_prober(client)
     peaks = peaks_for(client, None, "f32", "full", 100_000, prober=prober)
-    assert peaks.ops_per_s == prober.compute("f32").value
+    sources = compute_sources(prober, "f32", "full")
+    rates = [prober.compute(dtype, unit).value * share for dtype, unit, share in sources]
+    assert ("f32", "plain", 1.0) in sources and peaks.ops_per_s == max(rates)
     assert peaks.bytes_per_s == prober.bounding_bandwidth(1 << 16).value
     assert peaks.launch_window_s == prober.launch().extra["window_s"]
     assert peaks.evidence["problems"] == []
@@ -209,7 +211,8 @@ def test_a_peak_that_cannot_be_measured_bounds_nothing_and_says_why() -> None:
     client = Client(DEVICES[0].index)
     peaks = peaks_for(client, None, "f32", "full", 100_000, prober=Broken(client))
     assert isnan(peaks.ops_per_s) and isnan(peaks.bytes_per_s) and isnan(peaks.launch_window_s)
-    assert len(peaks.evidence["problems"]) == 3
+    asked = len(compute_sources(Prober(client), "f32", "full")) + 2  # bandwidth and launches
+    assert len(peaks.evidence["problems"]) == asked
 
 
 class Figures(Prober):
@@ -256,8 +259,6 @@ def test_units_the_device_lacks_do_not_count(plain: float) -> None:
 
 
 def peak_of(found: Mapping[tuple[str, str], float], elem: str, precision: str) -> float:
-    from rooftune.probes.peaks import compute_sources
-
     prober = _figures(found)
     return max(prober.compute(d, u).value * share for d, u, share in compute_sources(prober, elem, precision))
 

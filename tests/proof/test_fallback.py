@@ -36,6 +36,9 @@ __kernel void twice(__global const float *x, __global float *y, int rounds)
 }
 """
 COUNT = 4096
+STAGED = "NVIDIA" not in DEFAULT
+"""Whether the runtime refuses kernels of another context, and tells of failed events."""
+staged = pytest.mark.skipif(not STAGED, reason="can't be staged there; test_poisoned.py loses a real context")
 
 
 @dataclass
@@ -155,6 +158,7 @@ def condemned(scene, error):
     assert scene.call(scene.tuner()) == "slow"
 
 
+@staged
 def test_a_lost_queue_or_context_is_one_clear_error_and_a_bad_decision(scene):
     scene.fault = "lost"
     with pytest.raises(DeviceFaultError) as caught:
@@ -163,6 +167,7 @@ def test_a_lost_queue_or_context_is_one_clear_error_and_a_bad_decision(scene):
     condemned(scene, caught.value)
 
 
+@staged
 @pytest.mark.parametrize(
     "trial, said",
     [("right", "other work on this device is to blame"), ("segfaults", "fast faulted while running")],
@@ -196,7 +201,7 @@ def test_a_fault_seen_only_while_waiting_makes_the_decision_bad_too(scene):
 
 def test_every_rule_one_after_another_in_one_process(scene):
     """The device is still there after each of them: only the decision changes, and as its rule says."""
-    for fault in ("unsupported", "memory", "build", "arguments", "enqueue", "lost"):
+    for fault in ("unsupported", "memory", "build", "arguments", "enqueue", *(["lost"] if STAGED else [])):
         scene.store, scene.fault = DecisionStore(Database(None)), ""
         assert scene.call(scene.tuner()) == "fast"
         scene.fault, tuner = fault, scene.tuner()
@@ -210,6 +215,7 @@ def test_every_rule_one_after_another_in_one_process(scene):
         assert scene.call(scene.tuner()) == after
 
 
+@staged
 def test_a_product_whose_reading_back_fails_condemns_its_winner(isolated, tmp_path, monkeypatch):
     """A real product by the real winner; waiting for it meets a failed event, and the runtime says so."""
     config = Config(environment=EnvironmentConfig(path=str(tmp_path)), proof=ProofConfig("off"))
