@@ -124,7 +124,10 @@ class NumpyHotPath:
         """The product, if its launch is remembered; else None, and nothing is done."""
         if not type(a) is type(b) is np.ndarray:
             return None
-        known = self._memory.launches.get(_key(a, b, precision, dtype, client, queue))
+        try:
+            known = self._memory.launches.get(_key(a, b, precision, dtype, client, queue))
+        except TypeError:  # what can't be a key was never right: the long way says what is wrong
+            return None
         if known is None or known.revision != self._decisions.revision:
             return None
         if not (a.flags.aligned and b.flags.aligned) or not (out is None or known.takes(out, a, b)):

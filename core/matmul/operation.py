@@ -102,7 +102,7 @@ def _array(operand: Any) -> np.ndarray[Any, Any]:
 
 
 def _types(session: Session, a: np.dtype[Any], b: np.dtype[Any], request: Request) -> Types:
-    precision = request.precision or session.config.matmul.f32_precision
+    precision = session.config.matmul.f32_precision if request.precision is None else request.precision
     if precision not in PRECISIONS:
         raise UsageError(f"precision '{precision}' is not known; allowed are {', '.join(PRECISIONS)}")
     if request.dtype not in (None, "bf16"):

@@ -40,6 +40,20 @@ def test_a_kernel_computes_and_is_counted(client: Client) -> None:
     assert client.counters.since(start).launches == {"Add": 1}
 
 
+@pytest.mark.parametrize(
+    ("global_size", "local_size"),
+    [((4, 1, 1), (2, 1, 1)), ((1, 6, 1), (1, 3, 1)), ((4, 6), None), ((1, 1, 1), None), ((1, 1, 2), None)],
+)
+def test_a_repeated_launch_has_all_its_work_items(client: Client, global_size, local_size) -> None:
+    buffer = client.upload(bytes(4))
+    kernel = client.kernel("__kernel void count(__global int *n) { atomic_inc(n); }", "count")
+    kernel.set_args(buffer)
+    launch = client.launcher(kernel, global_size, local_size, client.queue)
+    for _ in range(2):
+        launch(None)
+    assert np.frombuffer(client.download(buffer, 4), np.int32)[0] == 2 * np.prod(global_size)
+
+
 def test_a_copy_moves_bytes_between_offsets(client: Client) -> None:
     source = client.upload(bytes(range(64)))
     target = client.upload(bytes(64))

@@ -26,11 +26,18 @@ A = np.ones((8, 8), np.float32)
         ({"wait_for": [None]}, "wait_for holds a NoneType"),
         ({"dtype": "f9"}, "dtype='f9'"),
         ({"precision": "exact"}, "precision 'exact'"),
+        ({"precision": ["full"]}, r"precision '\['full'\]'"),
+        ({"precision": []}, r"precision '\[\]'"),
+        ({"dtype": {"bf16": 1}}, "dtype={'bf16': 1}"),
+        ({"client": [1]}, "client is a list"),
+        ({"queue": [1]}, "queue is a list"),
     ],
 )
 def test_an_argument_of_another_kind_is_named(given, words):
-    with pytest.raises((ValueError, TypeError), match=words):
-        rt.matmul(A, A, **given)
+    for out in (None, np.empty_like(A)):
+        with pytest.raises((ValueError, TypeError), match=words) as raised:
+            rt.matmul(A, A, out=out, **given)
+        assert isinstance(raised.value, rt.RooftuneError)
 
 
 @pytest.mark.parametrize("operand", [[[1.0, 2.0], [3.0]], np.ma.masked_array(A, A > 0), None, "abc", {1}])
