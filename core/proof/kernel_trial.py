@@ -182,13 +182,17 @@ class _Bench:
 
 @dataclass
 class _Guarded:
-    """An array argument: what it begins as, on the host, and its memory on the device between two guards."""
+    """An array argument: what it begins as, on the host, and its memory on the device between two guards.
+
+    `elements` is the part of `memory` between them, and is let go of first, as it comes first: NVIDIA's
+    driver doesn't keep a buffer for its parts, and ends the process when one of them is released after it.
+    """
 
     argument: Argument
     raw: NDArray[np.uint8]
     nbytes: int
-    memory: Any
     elements: Any
+    memory: Any
 
     @classmethod
     def of(cls, client: Client, argument: Argument, count: int) -> _Guarded:
@@ -199,7 +203,7 @@ class _Guarded:
             memory = client.empty(raw.nbytes)
         except OutOfMemoryError as error:
             raise TooLarge(f"not tried beforehand: {error}") from error
-        return cls(argument, raw, nbytes, memory, memory.get_sub_region(GUARD_BYTES, nbytes))
+        return cls(argument, raw, nbytes, memory.get_sub_region(GUARD_BYTES, nbytes), memory)
 
     @property
     def given(self) -> NDArray[Any]:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rooftune.config import Config, EnvironmentConfig, ProofConfig
 from rooftune.kernel_run import tune_kernel
-from rooftune.proof.kernel_trial import REFERENCE, KernelTrials
+from rooftune.proof.kernel_trial import REFERENCE, KernelTrials, _Guarded
 from rooftune.session import Session
-from rooftune.spec.spec import parse_spec, sources_of
+from rooftune.spec.spec import Argument, parse_spec, sources_of
 
 from ..library.conftest import by_device
 from ..proof.conftest import strays
@@ -255,3 +256,27 @@ def test_the_only_configuration_is_proven_too(found, tmp_path, strays):
         error = tuned(session, found, text).sizes[0].cost.error
         session.prover.close()
         assert (error is None) if said is None else ("the only candidate" in error and said in error), error
+
+
+def test_the_part_of_a_buffer_is_let_go_of_before_the_buffer() -> None:
+    """Where a driver doesn't keep a buffer for its parts, the other order ends the process."""
+    gone: list[str] = []
+
+    class Held:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __del__(self) -> None:
+            gone.append(self.name)
+
+        def get_sub_region(self, origin: int, nbytes: int) -> Held:
+            return Held("part")
+
+    class Memory:
+        def empty(self, nbytes: int) -> Held:
+            return Held("buffer")
+
+    argument = Argument("x", np.dtype(np.float32))
+    guarded = _Guarded.of(Memory(), argument, 5)
+    del guarded
+    assert gone == ["part", "buffer"]
