@@ -409,7 +409,8 @@ class _Race:
     def drop_slow(self) -> None:
         """Compares one's best with the leader's median: one outlier, slow or lucky, drops nobody."""
         leader = min(self.live, key=lambda standing: standing.samples.best)
-        factor = max(self.settings.speed_factor, OUTRUN_FACTOR if _short(leader) else 1.0)
+        few_tell_little = self.break_ties and _short(leader)  # else who comes near is met again later
+        factor = max(self.settings.speed_factor, OUTRUN_FACTOR if few_tell_little else 1.0)
         bar_s = factor * leader.samples.median
         known = [s for s in self.live if len(s.samples) >= self.settings.min_samples]
         slow = [standing for standing in known if standing.samples.best > bar_s]
