@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SMALL = 12
+SMALL = 10
 """So many configurations are all measured."""
 
 FIRST_SHARE = 0.10
