@@ -109,11 +109,11 @@ def random_inputs(client: Client, problem: Problem, seed: int = 0) -> MatmulInpu
     client.check_fits(*sizes)
     check_available(sum(sizes) if client.profile.is_cpu else max(sizes))
     rng = np.random.default_rng(seed)
-    lhs, rhs = (
-        client.upload(_random(rng, operand.size_bytes, problem.elem))
-        for operand in (problem.lhs, problem.rhs)
-    )
-    return MatmulInputs(problem, lhs, rhs, client.empty(problem.out.size_bytes))
+    lhs, rhs, out = (client.allocate(nbytes) for nbytes in sizes)
+    for operand, buffer in ((problem.lhs, lhs), (problem.rhs, rhs)):
+        if operand.size_bytes:
+            client.write(buffer, _random(rng, operand.size_bytes, problem.elem))
+    return MatmulInputs(problem, lhs, rhs, out)
 
 
 def _random(rng: np.random.Generator, nbytes: int, elem: Elem) -> np.ndarray[Any, Any]:

@@ -175,7 +175,7 @@ class Mover:
         self.bytes_a_pass = self.length * walk.groups * walk.vector_bytes * arrays
         array_bytes = self.bytes_a_pass // arrays
         self.kernel = _kernel(client, f"{access}_once" if walk.once else f"{access}_set", walk)
-        self.data = [client.empty_in_place(array_bytes) for _ in range(arrays)]
+        self.data = [client.allocate(array_bytes) for _ in range(arrays)]
         self.out = client.empty(walk.groups * walk.local * walk.vector_bytes) if access == "read" else None
         fill = _kernel(client, "write_set", walk)
         for buffer in self.data:  # memory never written may not exist yet: reading it measures nothing

@@ -34,7 +34,7 @@ class Launcher(Protocol):
         quiet: bool = False,
     ) -> Callable[[Any], Any]: ...
 
-    def empty(self, nbytes: int) -> Any: ...
+    def allocate(self, nbytes: int) -> Any: ...
 
     def addresses(self, buffers: Sequence[Any]) -> list[int]: ...
 
@@ -69,7 +69,7 @@ class Prepared:
         self.bound: object = None
         """Who bound these buffers last, for one who keeps them bound between calls; `bind` clears it."""
         self.own_bytes = plan.own_bytes
-        self._scratch = [client.empty(nbytes) for nbytes in plan.scratch_bytes]
+        self._scratch = [client.allocate(nbytes) for nbytes in plan.scratch_bytes]
         self._counters: list[Any] = []
         self._kernels = [client.kernel(c.source, c.name, c.options, c.rewrite) for c in plan.calls]
         self._places = [_Places(call.args) for call in plan.calls]

@@ -169,4 +169,4 @@ class MatmulCandidates:
         out = inputs.problem.out
         extent = 1 + sum(s * (n - 1) for n, s in zip(out.shape, out.strides, strict=True))
         nbytes = out.offset_bytes + extent * out.elem.size_bytes
-        return replace(inputs, out=self.client.empty(nbytes))
+        return replace(inputs, out=self.client.allocate(nbytes))

@@ -6,18 +6,18 @@ Peers alternate in blocks, and each block is a fresh process that warms up, then
 operands, synchronised one by one: within one process the spinning threads of one library slow the others
 down. A block's figure is its median call, a ratio is the peer's figure by rooftune's of the same turn (above
 1, rooftune is faster), and what is printed is the median of the ratios with their range. rooftune is the
-tuned product, on operands that are on the device; the first block tunes, and is not counted. numpy chooses
-its threads and kernel itself. Decisions and compiled kernels are kept in a temporary folder, or in that of
---keep. --plans adds the winner's kernels enqueued directly, --each a line a block: its figure, and how many
-cores were busy, which of OpenBLAS are those that spin as well.
+tuned product, on operands that are on the device, allocated by its client, so that they lie in huge pages as
+numpy's do; the first block tunes, and is not counted. numpy chooses its threads and kernel itself. Decisions
+and compiled kernels are kept in a temporary folder, or in that of --keep. --plans adds the winner's kernels
+enqueued directly, --small-pages the product of operands that the OpenCL runtime allocated, --each a line a
+block: its figure, and how many cores were busy, which of OpenBLAS are those that spin as well.
 
 Further figures (--more, alone without shapes after --only-more): f16 and bf16 products of 1024 against those
 of f32, in turns in one process; a matrix times a vector and a vector times a matrix against the probed read
-bandwidth (on device arrays, which lie in small pages on most runtimes, and on numpy operands used in place,
-which lie in huge ones as what the probe reads), and against the probe's own walk in turns with them: the
-quartiles of the turns' ratios, and the best turn of the one by the best of the other; and 64x64x64 called
-back to back: an empty kernel of the same global size, the product's kernel enqueued directly, `matmul`, and
-what it is allowed to take.
+bandwidth (on device arrays, and on numpy operands used in place), and against the probe's own walk in turns
+with them: the quartiles of the turns' ratios, and the best turn of the one by the best of the other; and
+64x64x64 called back to back: an empty kernel of the same global size, the product's kernel enqueued directly,
+`matmul`, and what it is allowed to take.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 WARM_UP_S = 0.3
 LEAST_CALLS = 5
 VECTOR_CALLS = 5  # in a turn
+ALSO = {"plan": "plan alone", "small": "in small pages"}
 LONG_S = 2.0  # a block of calls that take seconds each stops here
 
 
@@ -95,27 +96,33 @@ def numpy_block(shape: str, elem: str, seconds: float, device: str | None) -> di
     return {**result, "what": ", ".join(described)}
 
 
-def on_device(shape: str, elem: str, device: str | None) -> tuple[Any, Any, Any, Any]:
+def on_device(
+    shape: str, elem: str, device: str | None, small_pages: bool = False
+) -> tuple[Any, Any, Any, Any]:
     """(client, lhs, rhs, out) as arrays on the device."""
     import pyopencl.array as cl_array
     import rooftune as rt
 
     client = rt.Client(device)
     a, b = operands(shape, elem)
+    allocator = None if small_pages else client.allocate
 
     def send(x: np.ndarray) -> Any:
-        stored = cl_array.to_device(client.queue, np.ascontiguousarray(x if x.flags.c_contiguous else x.T))
+        rows = np.ascontiguousarray(x if x.flags.c_contiguous else x.T)
+        stored = cl_array.to_device(client.queue, rows, allocator=allocator)
         return stored if x.flags.c_contiguous else stored.T
 
-    out = cl_array.empty(client.queue, (a.shape[0], b.shape[1]), a.dtype)
+    out = cl_array.empty(client.queue, (a.shape[0], b.shape[1]), a.dtype, allocator=allocator)
     return client, send(a), send(b), out
 
 
-def rooftune_call(shape: str, elem: str, device: str | None) -> Callable[[], None]:
+def rooftune_call(
+    shape: str, elem: str, device: str | None, small_pages: bool = False
+) -> Callable[[], None]:
     """The tuned product, synchronised, tuned by a first call."""
     import rooftune as rt
 
-    client, a, b, out = on_device(shape, elem, device)
+    client, a, b, out = on_device(shape, elem, device, small_pages)
     dtype = "bf16" if elem == "bf16" else None
 
     def call() -> None:
@@ -128,6 +135,11 @@ def rooftune_call(shape: str, elem: str, device: str | None) -> Callable[[], Non
 
 def rooftune_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
     call = rooftune_call(shape, elem, device)
+    return {**timed(call, seconds), "what": winner(shape, elem, device)}
+
+
+def small_pages_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
+    call = rooftune_call(shape, elem, device, small_pages=True)
     return {**timed(call, seconds), "what": winner(shape, elem, device)}
 
 
@@ -304,7 +316,8 @@ def quarters(ours: list[float], other: list[float]) -> list[float]:
 
 
 BLOCKS = {
-    "rooftune": rooftune_block, "plan": plan_block, "numpy": numpy_block, "clblast": clblast_block,
+    "rooftune": rooftune_block, "small": small_pages_block, "plan": plan_block,
+    "numpy": numpy_block, "clblast": clblast_block,
     "overhead": overhead_block, "vector": vector_block, "types": types_block,
 }  # fmt: skip
 
@@ -328,8 +341,8 @@ def compare(
 ) -> dict[str, Any]:
     device = options.device
     block("rooftune", shape, elem, 0.0, device, home)  # tunes, compiles
-    own = ("rooftune", "plan") if options.plans else ("rooftune",)
-    turns: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*own, *peers)}
+    also = [kind for kind, asked in (("plan", options.plans), ("small", options.small_pages)) if asked]
+    turns: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("rooftune", *also, *peers)}
     for turn in range(options.blocks):
         kinds = list(turns) if turn % 2 == 0 else list(reversed(turns))
         for kind in kinds:
@@ -342,8 +355,8 @@ def compare(
     }  # fmt: skip
     for peer in peers:
         row[peer] = versus(turns[peer], turns["rooftune"])
-        if options.plans:
-            row[f"plan/{peer}"] = versus(turns[peer], turns["plan"])
+        for kind in also:
+            row[f"{kind}/{peer}"] = versus(turns[peer], turns[kind])
     return row
 
 
@@ -384,10 +397,11 @@ def line(row: dict[str, Any], peers: list[str]) -> str:
             if one
             else f"{'-':>29}"
         )
-    for peer in peers:
-        if alone := row.get(f"plan/{peer}"):
-            spread = f"{alone['ratio']:.2f} ({alone['least']:.2f}-{alone['most']:.2f})"
-            text += f"  plan alone {work / alone['ours_s'] / 1e9:.1f} {spread}"
+    for kind, what in ALSO.items():
+        for peer in peers:
+            if other := row.get(f"{kind}/{peer}"):
+                spread = f"{other['ratio']:.2f} ({other['least']:.2f}-{other['most']:.2f})"
+                text += f"  {what} {work / other['ours_s'] / 1e9:.1f} {spread}"
     return f"{text}  {row['winner']}"
 
 
@@ -483,6 +497,7 @@ def main() -> None:
     )
     parser.add_argument("--only-more", action="store_true", help="the further figures without the shapes")
     parser.add_argument("--plans", action="store_true", help="also the winner's kernels enqueued directly")
+    parser.add_argument("--small-pages", action="store_true", help="also operands the runtime allocated")
     parser.add_argument("--each", action="store_true", help="a line a block")
     parser.add_argument("--keep", help="folder for decisions and compiled kernels, kept for the next run")
     parser.add_argument("--json", help="file for the figures")
