@@ -403,7 +403,8 @@ class Client:
             pages.make_huge(memory.ctypes.data + start, nbytes)
         aligned = start % (self.device.mem_base_addr_align // 8) == 0
         part = whole.get_sub_region(start if aligned else 0, nbytes)
-        part.whole = whole  # Intel's runtime forgets a buffer let go of, even where a part of it lives on
+        # Intel's runtime forgets a buffer let go of, even where a part of it lives on.
+        part.whole = whole  # type: ignore[attr-defined]
         return part
 
     def upload(

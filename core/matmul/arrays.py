@@ -142,7 +142,7 @@ def load_device(array: cl_array.Array) -> Loaded:
     if buffer is not None and not isinstance(buffer, cl.MemoryObjectHolder):
         raise UsageError(
             f"an array lies in {type(buffer).__name__}, not in a buffer",
-            hint="Make it with pyopencl.array.to_device(queue, x), without an allocator.",
+            hint="Make it with pyopencl.array.to_device(queue, x), plain or with allocator=client.allocate.",
         )
     if not array.dtype.isnative:
         raise DtypeError(

@@ -21,6 +21,7 @@ from pyopencl.array import Array
 
 from ..device.client import Client, belongs, is_out_of_order
 from ..tuning.tuner import LocalTuner
+from .arrays import overlaps
 from .executor import Prepared
 
 MOST_REMEMBERED = 512
@@ -266,8 +267,8 @@ class HotPath:
             return None
         if not all(isinstance(buffer, cl.MemoryObjectHolder) for buffer in buffers):
             return None
-        if any(buffer.get_info(_PARENT) for buffer in buffers):
-            return None  # parts of one larger buffer may overlap
+        if any(buffer.get_info(_PARENT) for buffer in buffers) and (overlaps(out, a) or overlaps(out, b)):
+            return None  # parts of one larger buffer
         calls = self.memory.calls
         if len(calls) >= MOST_REMEMBERED:
             self._forget_calls()
