@@ -52,10 +52,10 @@ TIE_SAMPLES = 20
 SHORT_TIE_SAMPLES = 480
 SHORT_TIE_S = 2.4
 """Samples shorter than SHORT_SAMPLE_S are noisier, and cheap: so many are taken, or as fit in here, until it
-is SURE who wins or that nothing hangs on it (MATTERS)."""
+is as sure as TIE_CONFIDENCE who wins, or that nothing hangs on it (MATTERS)."""
 
 SHORT_SAMPLE_S = 5e-3
-SURE = 0.999
+TIE_CONFIDENCE = 0.999
 """It is asked after each pair, so a toss-up looks decided more often than that. In 1,800 recorded pairs each
 of kernels of Intel's runtime and PoCL 2 to 5 % apart, with a core busy, this and SHORT_TIE_SAMPLES found the
 better one in 95 to 100 % of trials; 240 samples or 0.95 did in 85 to 99 %."""
@@ -569,7 +569,7 @@ def _pairs_suffice(differences: list[float], first: Standing, second: Standing) 
         return 2 * len(differences) >= TIE_SAMPLES
     sample_s = max(standing.repeats * standing.samples.median for standing in (first, second))
     most = max(min(SHORT_TIE_SAMPLES, int(SHORT_TIE_S / sample_s)), TIE_SAMPLES)
-    if 2 * len(differences) >= most or sign_confidence(differences) >= SURE:
+    if 2 * len(differences) >= most or sign_confidence(differences) >= TIE_CONFIDENCE:
         return True
     matters_s = MATTERS * min(first.samples.median, second.samples.median)
     return median_within(differences, matters_s)

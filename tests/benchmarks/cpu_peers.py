@@ -15,9 +15,9 @@ block: its figure, and how many cores were busy, which of OpenBLAS are those tha
 Further figures (--more, alone without shapes after --only-more): f16 and bf16 products of 1024 against those
 of f32, in turns in one process; a matrix times a vector and a vector times a matrix against the probed read
 bandwidth (on device arrays, and on numpy operands used in place), and against the probe's own walk in turns
-with them: the quartiles of the turns' ratios, and the best turn of the one by the best of the other; and
-64x64x64 called back to back: an empty kernel of the same global size, the product's kernel enqueued directly,
-`matmul`, and what it is allowed to take.
+with them (of its walks the one with the higher median): the quartiles of the turns' ratios, and the best
+turn of the one by the best of the other; and 64x64x64 called back to back: an empty kernel of the same
+global size, the product's kernel enqueued directly, `matmul`, and what it is allowed to take.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -264,6 +265,7 @@ def vector_block(shape: str, elem: str, seconds: float, device: str | None) -> d
     walks taken in turns with it: the machine's bandwidth moves by a tenth between minutes."""
     import rooftune as rt
     from rooftune.probes.bandwidth import Mover, walks
+    from rooftune.tuning.ties import in_turn
 
     client, a, b, out = on_device(shape, elem, device)
     lhs, rhs = operands(shape, elem)
@@ -283,17 +285,27 @@ def vector_block(shape: str, elem: str, seconds: float, device: str | None) -> d
     probed = rt.probe("bandwidth", access="read", working_set_bytes=read_bytes, device=device)
     tried = walks(client.profile, "read", read_bytes)
     movers = [Mover(client, "read", read_bytes, walk) for walk in tried]
-    rates: dict[str, list[float]] = {"device": [], "numpy": [], "walk": []}
+    sides: dict[str, Callable[[], float]] = {
+        "device": lambda: matrix_bytes * VECTOR_CALLS / total_s(on_arrays, VECTOR_CALLS),
+        "numpy": lambda: matrix_bytes * VECTOR_CALLS / total_s(in_place, VECTOR_CALLS),
+        **{f"walk {i}": partial(walk_rate, mover) for i, mover in enumerate(movers)},
+    }
+    rates: dict[str, list[float]] = {side: [] for side in sides}
     end = time.perf_counter() + max(3.0, 10 * seconds)
     while time.perf_counter() < end:
-        for way, call in (("device", on_arrays), ("numpy", in_place)):
-            rates[way].append(matrix_bytes * VECTOR_CALLS / total_s(call, VECTOR_CALLS))
-        rates["walk"].append(max(x.bytes_a_pass * VECTOR_CALLS / x.sample(VECTOR_CALLS) for x in movers))
+        for side in in_turn(list(sides), len(rates["device"])):
+            rates[side].append(sides[side]())
+    walk = max((rates[side] for side in sides if side.startswith("walk")), key=median)
     return {
         "what": winner(shape, elem, device),
         "probed": probed["probes"][0]["value"],
-        **{way: beside(rates[way], rates["walk"]) for way in ("device", "numpy")},
+        **{way: beside(rates[way], walk) for way in ("device", "numpy")},
     }
+
+
+def walk_rate(mover: Any) -> float:
+    """Bytes a second of one of the probe's walks."""
+    return float(mover.bytes_a_pass * VECTOR_CALLS / mover.sample(VECTOR_CALLS))
 
 
 def beside(ours: list[float], walk: list[float]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two candidates compared on one device: samples in pairs, A B B A, until their ratio is known."""
+"""Two candidates compared on one device: samples in pairs, A B B A B A A B …, until their ratio is known."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from math import ceil, comb
 from statistics import median
 
 from rooftune.device.client import Client
+from rooftune.tuning.ties import in_turn
 
 WINDOW_S = 100e-6
 """Executions of short kernels are summed up to this: a sample here is what it is for the tuner."""
@@ -54,7 +55,7 @@ def compare(client: Client, first: Run, second: Run, most_s: float = MOST_S) -> 
     with client.exclusive():
         while len(of_first) < MOST_PAIRS:
             sides = [(first, of_first), (second, of_second)]
-            for run, into in sides if len(of_first) % 2 == 0 else reversed(sides):
+            for run, into in in_turn(sides, len(of_first)):
                 into.append(client.sample(run, repeats))
             if len(of_first) < LEAST_PAIRS:
                 continue

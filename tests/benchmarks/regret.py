@@ -7,7 +7,7 @@
 
 For each case every supported candidate is compiled and sampled, interleaved, once a round; those that
 take ten times the best are left out after their first run. Then each level tunes the key afresh, nothing
-stored. Its choice is compared with the exhaustive best in pairs, A B B A, more of them while the interval of
+stored. Its choice is compared with the exhaustive best in pairs, more of them while the interval of
 the median ratio is wide; the regret is that median, never below 1. Where several candidates lie within 5 % of
 the best, the one that does best against the choice in a first series of pairs is taken, and compared anew.
 What stays above 1.02 is put down to its cause: the short circuit, a better candidate in a round that was

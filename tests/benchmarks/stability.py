@@ -4,7 +4,7 @@
                                          [--busy] [--lock FILE] [--json FILE]
 
 Each shape is tuned cold, `--runs` times over; peaks are probed once. Then every winner is sampled against
-the one chosen most often, in pairs, A B B A, and counts as the same when it takes at most 2 % longer.
+the one chosen most often, in pairs, and counts as the same when it takes at most 2 % longer.
 `--busy` does it all once more while another process keeps one core busy (`--busy-only`: only that); the pairs
 are then sampled with that process stopped, for how good a winner is does not depend on who else ran. Nine
 runs in ten should agree: the exit code is 1 where fewer do. The JSON has what each run saw of its best two.

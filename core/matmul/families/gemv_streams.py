@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .gemv import GemvView
 
 KERNELS = ("prelude.cl", "cpu_common.cl", "gemv_streams.cl")
-STREAMS, AHEAD_BYTES = 8, 2048
+STREAMS, AHEAD_BYTES = 4, 4096
 MOST_WIDTH = 16
 SUMS_BYTES = 32 * 1024  # of the level 1 cache, for the sums of one block
 MOST_STRETCH = 8  # lines of a stream in a block of rows
