@@ -233,5 +233,6 @@ class _Guarded:
 
 
 def _has_unwritten(output: NDArray[Any]) -> bool:
+    """Whether it shows what it began as: that, or a NaN that came of it, whose bits devices choose."""
     as_bytes = output.view(np.uint8).reshape(-1, output.itemsize)
-    return bool((as_bytes == UNWRITTEN).all(axis=1).any())
+    return bool((as_bytes == UNWRITTEN).all(axis=1).any() or (output != output).any())

@@ -65,7 +65,7 @@ def judged(run: Callable[[], object], case: str, cases: int) -> Outcome:
     except (OutOfMemoryError, MemoryError) as error:
         return Outcome("memory", str(error) or "out of memory", case, cases)
     except DeviceFaultError as error:
-        return Outcome("fault", str(error), case, cases)
+        return Outcome("fault", error.message, case, cases)  # its hint is for whose process this is
     except RooftuneError as error:
         return Outcome("error", str(error), case, cases)
     except Exception as error:

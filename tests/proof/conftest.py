@@ -39,7 +39,7 @@ def strays(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int]]]
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     yield lambda: marked(mark)
-    for _ in range(50):
+    for _ in range(200):  # a driver may take seconds to end a process whose kernel never would
         if not marked(mark):
             return
         time.sleep(0.1)
