@@ -398,7 +398,8 @@ class Client:
         if not (self.profile.is_cpu and nbytes >= pages.LEAST_BYTES and fits and pages.available()):
             return self.empty(nbytes)
         whole = self.empty(room)
-        with self.reading(whole, 0, room) as memory:
+        aside = cl.CommandQueue(self.context, self.device)  # work under way need not be waited for
+        with self.using(aside), self.reading(whole, 0, room) as memory:
             start = pages.first_huge(memory.ctypes.data)
             pages.make_huge(memory.ctypes.data + start, nbytes)
         aligned = start % (self.device.mem_base_addr_align // 8) == 0

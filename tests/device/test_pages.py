@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,19 @@ def test_one_let_go_of_lasts_until_the_work_on_it_has_ended(client: Client) -> N
         del source
         gc.collect()
         assert (np.frombuffer(client.download(target, 4 * n), np.float32) == turn).all()
+
+
+def test_making_one_waits_for_no_work(client: Client) -> None:
+    gate = cl.UserEvent(client.context)
+    opened = threading.Timer(20, gate.set_status, (cl.command_execution_status.COMPLETE,))
+    opened.start()
+    cl.enqueue_marker(client.queue, wait_for=[gate])
+    client.queue.flush()
+    client.allocate(2 << 20)
+    assert gate.command_execution_status != cl.command_execution_status.COMPLETE
+    opened.cancel()
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    client.sync()
 
 
 def test_it_is_an_allocator_of_pyopencls_arrays(client: Client) -> None:
