@@ -274,13 +274,16 @@ def test_the_short_way_gives_the_same(plain, found, data):
         assert_equal(got, a, b, dtype)
         out = np.full_like(got, 7)
         taken = plain.hot_numpy.multiply(a, b, None, None, None, None, out)
-        assert taken is out or not (a.flags.aligned and b.flags.aligned)
+        usual = found.profile.is_cpu and a.flags.aligned and b.flags.aligned  # elsewhere numpy is copied
+        assert taken is out or not usual
         if taken is out:
             assert_equal(out, a, b, dtype)
 
 
 @by_device
 def test_vectors_give_scalars_on_the_short_way(plain, found):
+    if not found.profile.is_cpu:
+        pytest.skip("numpy arrays take the short way on CPU devices only")
     x = np.arange(5, dtype=np.float32)
     matmul(plain, x, x)
     got = plain.hot_numpy.multiply(x, x, None, None, None, None)

@@ -194,6 +194,8 @@ def argument(name, text):
 )  # fmt: skip
 def test_arguments_that_are_not_the_kernels_are_told_in_its_words(tmp_path, text, told):
     session = session_in(tmp_path)
+    if "local memory" in told and not session.client().profile.is_cpu:
+        pytest.skip("NVIDIA's driver takes it for a null pointer, and the device is lost")
     spec = parse_spec(text, None, {"scale.cl": RIGHT})
     error = tune_kernel(session, session.client(), spec, repeat=0).sizes[0].cost.error
     assert re.search(told, error), error
