@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BuildError, MeasurementError, UsageError
+from ..errors import BuildError, MeasurementError, OutOfMemoryError, UsageError
 from ..matmul.launch import Rewrite
 from . import discovery, faults, forked, pages
 from .arguments import KernelArguments
@@ -390,14 +390,16 @@ class Client:
         """The same to keep: a CPU device's lies in huge pages from 1 MiB on, where the system has them.
 
         The kernels for CPUs are 1.02 to 1.1 times as fast on operands that do; making one takes 0.1 ms.
-        pyopencl's arrays lie there with `allocator=client.allocate`. Raises OutOfMemoryError.
+        pyopencl's arrays lie there with `allocator=client.allocate`. It may be a part of a larger buffer:
+        OpenCL then lets it have no parts (`get_sub_region`). Raises OutOfMemoryError.
         """
-        room = pages.room_for(nbytes)
-        limit = self.profile.max_alloc_bytes
-        fits = room <= limit if limit else True
-        if not (self.profile.is_cpu and nbytes >= pages.LEAST_BYTES and fits and pages.available()):
+        if not (self.profile.is_cpu and nbytes >= pages.LEAST_BYTES and pages.available()):
             return self.empty(nbytes)
-        whole = self.empty(room)
+        room = pages.room_for(nbytes)
+        try:
+            whole = self.empty(room)
+        except OutOfMemoryError:
+            return self.empty(nbytes)
         aside = cl.CommandQueue(self.context, self.device)  # work under way need not be waited for
         with self.using(aside), self.reading(whole, 0, room) as memory:
             start = pages.first_huge(memory.ctypes.data)

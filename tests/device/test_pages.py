@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rooftune.device import pages
 from rooftune.device.client import Client
 from rooftune.device.opencl import cl
+from rooftune.errors import OutOfMemoryError
 
 SMAPS = Path("/proc/self/smaps")
 POLICY = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -43,6 +44,11 @@ def test_a_buffer_to_keep_holds_what_is_written(client: Client, nbytes: int) -> 
         data = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)
         client.write(buffer, data)
         assert client.download(buffer, nbytes) == data.tobytes()
+
+
+def test_more_than_there_is_is_said_with_the_number_asked_for(client: Client) -> None:
+    with pytest.raises(OutOfMemoryError, match=f"{1 << 50:,}"):
+        client.allocate(1 << 50)
 
 
 def huge_bytes(address: int) -> int:
