@@ -18,6 +18,9 @@ from .shapes import View
 # A view whose memory span is wider than this many times its elements is repacked rather than sent whole.
 MAX_SPAN_RATIO = 2
 
+FORGOTTEN = "a buffer let go of"
+"""In place of any such: parts of two different ones then count as overlapping where they might."""
+
 _ELEMS = {"float16": Elem.F16, "float32": Elem.F32, "float64": Elem.F64, "bfloat16": Elem.BF16}
 SUPPORTED = "float16, bfloat16, float32, float64"
 _HINTS = {
@@ -168,8 +171,21 @@ def _place(array: cl_array.Array) -> tuple[Any, int, int]:
     """The buffer an array lies in, and its first and one-past-last byte there."""
     root: Any = array.base_data
     low, high = (array.offset + end for end in span_bytes(array.shape, array.strides, array.dtype.itemsize))
-    parent = root.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT) if root is not None else None
+    parent = whole_of(root) if root is not None else None
     if parent is None:
         return root, low, high
     shift = root.get_info(cl.mem_info.OFFSET)
     return parent, shift + low, shift + high
+
+
+def whole_of(buffer: Any) -> Any:
+    """The larger buffer that this one is a part of, or None; FORGOTTEN where the driver can't say which.
+
+    Intel's runtime forgets a buffer that was let go of, though its parts live on.
+    """
+    try:
+        return buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
+    except cl.LogicError as error:
+        if error.code != cl.status_code.INVALID_MEM_OBJECT:
+            raise
+        return FORGOTTEN

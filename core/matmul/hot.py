@@ -21,7 +21,7 @@ from pyopencl.array import Array
 
 from ..device.client import Client, belongs, is_out_of_order
 from ..tuning.tuner import LocalTuner
-from .arrays import overlaps
+from .arrays import overlaps, whole_of
 from .executor import Prepared
 
 MOST_REMEMBERED = 512
@@ -29,8 +29,6 @@ MOST_REMEMBERED = 512
 
 FAILURES = (cl.Error, RuntimeError)
 """What a launch raises: pyopencl's error for an event that is none is a plain RuntimeError."""
-
-_PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
 class Lane:
@@ -267,7 +265,7 @@ class HotPath:
             return None
         if not all(isinstance(buffer, cl.MemoryObjectHolder) for buffer in buffers):
             return None
-        if any(buffer.get_info(_PARENT) for buffer in buffers) and (overlaps(out, a) or overlaps(out, b)):
+        if any(whole_of(buffer) for buffer in buffers) and (overlaps(out, a) or overlaps(out, b)):
             return None  # parts of one larger buffer
         calls = self.memory.calls
         if len(calls) >= MOST_REMEMBERED:

@@ -110,12 +110,13 @@ import rooftune as rt
 
 a = np.ones((40, 40), np.float32)
 rt.matmul(a, a)
-for known in (True, False):
+client = rt.Client()
+for deed in (lambda: rt.matmul(a, a), lambda: rt.matmul(a[:3], a), lambda: client.allocate(8 << 20)):
     child = os.fork()
     if child == 0:
         signal.alarm(20)
         try:
-            rt.matmul(a if known else a[:3], a)
+            deed()
         except rt.WorkError as error:
             os._exit(7 if "forked" in str(error) else 8)
         os._exit(9)
