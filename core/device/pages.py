@@ -21,7 +21,12 @@ _COLLAPSE = 25  # MADV_COLLAPSE, since Linux 6.1, which `mmap` does not name: fo
 
 def room_for(nbytes: int) -> int:
     """The bytes in which a whole number of huge pages for so many lies, wherever those bytes begin."""
-    return (-(-nbytes // HUGE_BYTES) + 1) * HUGE_BYTES
+    return whole_pages(nbytes) + HUGE_BYTES
+
+
+def whole_pages(nbytes: int) -> int:
+    """The bytes of as many huge pages as hold so many."""
+    return -(-nbytes // HUGE_BYTES) * HUGE_BYTES
 
 
 def first_huge(address: int) -> int:
@@ -33,9 +38,8 @@ def make_huge(address: int, nbytes: int) -> None:
     """Asks for huge pages from this address on, a multiple of HUGE_BYTES. The system may do otherwise."""
     advise = _madvise()
     if advise is not None:
-        whole = -(-nbytes // HUGE_BYTES) * HUGE_BYTES
-        advise(address, whole, mmap.MADV_HUGEPAGE)
-        advise(address, whole, _COLLAPSE)
+        advise(address, whole_pages(nbytes), mmap.MADV_HUGEPAGE)
+        advise(address, whole_pages(nbytes), _COLLAPSE)
 
 
 def available() -> bool:

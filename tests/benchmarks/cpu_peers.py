@@ -134,13 +134,10 @@ def rooftune_call(
     return call
 
 
-def rooftune_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
-    call = rooftune_call(shape, elem, device)
-    return {**timed(call, seconds), "what": winner(shape, elem, device)}
-
-
-def small_pages_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
-    call = rooftune_call(shape, elem, device, small_pages=True)
+def rooftune_block(
+    shape: str, elem: str, seconds: float, device: str | None, small_pages: bool = False
+) -> dict[str, Any]:
+    call = rooftune_call(shape, elem, device, small_pages)
     return {**timed(call, seconds), "what": winner(shape, elem, device)}
 
 
@@ -328,7 +325,7 @@ def quarters(ours: list[float], other: list[float]) -> list[float]:
 
 
 BLOCKS = {
-    "rooftune": rooftune_block, "small": small_pages_block, "plan": plan_block,
+    "rooftune": rooftune_block, "small": partial(rooftune_block, small_pages=True), "plan": plan_block,
     "numpy": numpy_block, "clblast": clblast_block,
     "overhead": overhead_block, "vector": vector_block, "types": types_block,
 }  # fmt: skip

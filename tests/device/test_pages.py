@@ -93,7 +93,7 @@ def test_one_let_go_of_lasts_until_the_work_on_it_has_ended(client: Client) -> N
         assert (np.frombuffer(client.download(target, 4 * n), np.float32) == turn).all()
 
 
-def test_making_one_waits_for_no_work(client: Client) -> None:
+def test_making_one_waits_for_nothing_enqueued(client: Client) -> None:
     gate = cl.UserEvent(client.context)
     opened = threading.Timer(20, gate.set_status, (cl.command_execution_status.COMPLETE,))
     opened.start()

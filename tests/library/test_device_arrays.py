@@ -165,10 +165,26 @@ def test_views_and_offsets_into_one_buffer(plain, found, data):
         assert np.allclose(pool.get(), host, rtol=1e-5, atol=1e-6)
 
 
-@by_device
-def test_parts_of_one_buffer_that_overlap(plain, queue):
+def skip_where_parts_outlive_their_buffer(queue):
     if "NVIDIA" in queue.device.vendor:
         pytest.skip("the driver (580.159.04) lets go of a buffer before its parts, and then the process ends")
+
+
+def thirds_of_a_buffer(queue):
+    """A buffer, and three square arrays that are parts of it, one after another, filled."""
+    align = queue.device.mem_base_addr_align // 8
+    n = int((align // 4) ** 0.5)
+    store = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 3 * align)
+    parts = [store.get_sub_region(i * align, n * n * 4) for i in range(3)]
+    arrays = [cl_array.Array(queue, (n, n), np.float32, data=part) for part in parts]
+    for array in arrays:
+        array.set(rng.random((n, n), np.float32))
+    return store, arrays
+
+
+@by_device
+def test_parts_of_one_buffer_that_overlap(plain, queue):
+    skip_where_parts_outlive_their_buffer(queue)
     align = queue.device.mem_base_addr_align // 8
     store = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * align)
     n = int((2 * align // 4) ** 0.5)
@@ -190,15 +206,8 @@ def test_parts_of_one_buffer_that_overlap(plain, queue):
 
 @by_device
 def test_parts_of_one_buffer_that_lie_apart_take_the_short_way(plain, queue):
-    if "NVIDIA" in queue.device.vendor:
-        pytest.skip("the driver (580.159.04) lets go of a buffer before its parts, and then the process ends")
-    align = queue.device.mem_base_addr_align // 8
-    n = int((align // 4) ** 0.5)
-    store = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 3 * align)
-    parts = [store.get_sub_region(i * align, n * n * 4) for i in range(3)]
-    a, b, out = (cl_array.Array(queue, (n, n), np.float32, data=part) for part in parts)
-    for array in (a, b):
-        array.set(rng.random((n, n), np.float32))
+    skip_where_parts_outlive_their_buffer(queue)
+    _store, (a, b, out) = thirds_of_a_buffer(queue)
     ways = [call(plain, a, b, out) for _ in range(3)]
     assert ways == ["long", "short", "short"]
     assert np.allclose(out.get(), a.get() @ b.get(), rtol=1e-5)
@@ -206,18 +215,8 @@ def test_parts_of_one_buffer_that_lie_apart_take_the_short_way(plain, queue):
 
 @by_device
 def test_parts_of_a_buffer_let_go_of(plain, queue):
-    if "NVIDIA" in queue.device.vendor:
-        pytest.skip("the driver (580.159.04) lets go of a buffer before its parts, and then the process ends")
-    align = queue.device.mem_base_addr_align // 8
-    n = int((align // 4) ** 0.5)
-    parts = []
-    for _ in range(2):
-        store = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 3 * align)
-        parts += [store.get_sub_region(i * align, n * n * 4) for i in range(3)]
-        del store
-    a, b, out, c, d, _ = (cl_array.Array(queue, (n, n), np.float32, data=part) for part in parts)
-    for array in (a, b, c, d):
-        array.set(rng.random((n, n), np.float32))
+    skip_where_parts_outlive_their_buffer(queue)
+    (a, b, out), (c, d, _) = (thirds_of_a_buffer(queue)[1] for _ in range(2))
     assert [call(plain, a, b, out) for _ in range(3)][-1] == "short"
     assert np.allclose(out.get(), a.get() @ b.get(), rtol=1e-5)
     call(plain, c, d, out)
