@@ -344,6 +344,17 @@ def test_the_largest_matrices_are_read_as_streams_only():
             function(Problem.of(1, 8192, 8192), profile, **params)
 
 
+def test_large_matrices_times_vectors_are_left_to_the_kernels_for_vectors():
+    profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
+    for name in ("cpu_gemm", "cpu_gemm_packed"):
+        function, params = PLANS[name]
+        for m, n in ((1, 4096), (4096, 1)):
+            with pytest.raises(UnsupportedError, match="vectors"):
+                function(Problem.of(m, n, 4096), profile, **params)
+            assert function(Problem.of(m, n, 2048), profile, **params).calls
+        assert function(Problem.of(2, 4096, 4096), profile, **params).calls
+
+
 @settings(parent=QUIET, max_examples=300)
 @given(
     results=st.integers(1, 40000),
@@ -399,7 +410,7 @@ def test_cpu_plans_cover_the_result_and_fit_the_device(m, n, k, elem, cores, wid
     blocks = cpu.block(problem, profile, t)
     assert t.local_bytes(8 if elem is Elem.F64 else 4) <= local
     assert 1 <= blocks.depth <= t.depth
-    call = cpu.plan(problem, profile, packed=packed).calls[-1]
+    call = cpu.plan(problem, profile, packed=packed, tiles=t, blocks=blocks).calls[-1]
     count = -(-n // blocks.cols) * -(-m // blocks.rows)
     assert call.args[3]["division"][3] == count
     assert call.global_size == (min(count, cores) if t.turns else count, 1, 1)

@@ -130,6 +130,14 @@ def kept(v: GemvView, problem: Problem, profile: DeviceProfile, t: GemvTile) -> 
     return min(t.each, share, ceil_div(v.results, span))
 
 
+def read_in_streams(problem: Problem, walk: BatchWalk, profile: DeviceProfile) -> bool:
+    """Whether one operand is a vector, and a candidate here reads the other as streams (gemv_streams)."""
+    if 1 not in (problem.m, problem.n):
+        return False
+    v = view(problem, walk)
+    return any(gemv_streams.usable(v, problem, profile, axis) for axis in ("parallel", "perpendicular"))
+
+
 def plan(
     problem: Problem, profile: DeviceProfile, *, axis: str, stages: int = 0, tiles: GemvTile | None = None
 ) -> LaunchPlan:
