@@ -29,7 +29,7 @@ STAGE = 1024  # elements of the vector in local memory
 UNROLLED = 8  # up to so many vectors of results are a constant of the program (gemv.cl)
 MOST_KEPT = 256
 STRIDED = 4.0  # foreseen where reads leave out most of each line they touch
-NO_STREAMS = 1.1  # and where the same could be read as streams
+NO_STREAMS = 1.1  # and where the same could be read as streams, from beyond the caches
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,9 @@ def plan(
         each = kept(v, problem, profile, t)
         groups = (ceil_div(v.results, t.lanes * t.width * each), 1, walk.count)
         args += (np.int32(each),)
-    detour = STRIDED if (v.mat_p if parallel else v.mat_i) != 1 else NO_STREAMS if streams else 1.0
+    beyond_caches = v.results * problem.k * problem.elem.size_bytes > gemv_streams.NO_CHOICE_BYTES
+    missed = NO_STREAMS if streams and beyond_caches else 1.0
+    detour = STRIDED if (v.mat_p if parallel else v.mat_i) != 1 else missed
     call = KernelCall(
         kernel_text(*TEXTS),
         f"gemv_{axis}",
