@@ -17,7 +17,7 @@ from statistics import median
 from ..errors import DeviceFaultError, MeasurementError, UnsupportedError
 from ..units import time_text
 from .events import Event, reason_of
-from .samples import BenchSettings
+from .samples import ENOUGH_FOR_SPREAD, UNSTEADY_RANGE, BenchSettings, Samples
 from .standing import Contender, Standing, State
 from .ties import TieBreak, in_turn, median_within, paired_verdict, sign_confidence
 
@@ -33,6 +33,9 @@ OUTRUN_FACTOR = 3.0
 
 SHORT_RUN_S = 10e-3
 """Shorter runs may all be slow by chance, and cost little: one more is taken before they drop anybody."""
+
+DISTURBED_RUN_S = 50e-3
+"""Before shorter runs drop anybody, the leader has another: if that is slow too, something else slows it."""
 
 TELLING_RUN_S = 0.25
 """A first run as long as this, and HOPELESS_FACTOR times the leader's best, is not repeated."""
@@ -285,16 +288,17 @@ class _Race:
 
     def enter(self, standing: Standing) -> bool:
         """Warm-up and first samples; whether it is good enough to stop at."""
-        leader_s = min((live.samples.best for live in self.live), default=inf)
+        leader = min(self.live, key=lambda live: live.samples.best, default=None)
+        leader_s = leader.samples.best if leader else inf
         standing.state = State.LIVE
         if not self.warmed_up(standing) or self.outrun_at_once(standing, leader_s):
             return False
         if not self.take_first_sample(standing):
             return False
-        if self.may_drop and standing.least_s > OUTRUN_FACTOR * leader_s:
+        if leader and self.may_drop and standing.least_s > OUTRUN_FACTOR * leader_s:
             if standing.runs < _runs_wanted(standing) and not self.take_sample(standing):
                 return False
-            if self.drop_outrun(standing, leader_s):
+            if self.drop_if_hopeless(standing, leader) or standing.state is not State.LIVE:
                 return False
         return self.is_good_enough(standing)
 
@@ -319,14 +323,28 @@ class _Race:
         self.retire(standing, State.DROPPED, f"its first run took {run_s / leader_s:.0f} times the best")
         return True
 
-    def drop_outrun(self, standing: Standing, leader_s: float) -> bool:
-        """Drops who is far behind in its warm-up too: a run may be slow by chance, hardly each of them."""
-        least_s = standing.least_s
-        if least_s <= OUTRUN_FACTOR * leader_s or standing.runs < _runs_wanted(standing):
+    def drop_if_hopeless(self, standing: Standing, leader: Standing) -> bool:
+        """Drops who is far behind, unless it may have been slowed by chance."""
+        reason = _hopeless(standing, leader)
+        if not reason or self.disturbed(standing, leader):
             return False
-        reason = f"each of its runs took over {least_s / leader_s:.1f} times the best"
         self.retire(standing, State.DROPPED, reason)
         return True
+
+    def disturbed(self, standing: Standing, leader: Standing) -> bool:
+        """Whether something else slows short runs down just now: the leader's next one, or some of its own.
+
+        Then it gets one more itself.
+        """
+        if standing.least_s >= DISTURBED_RUN_S:
+            return False
+        if not self.take_sample(leader):
+            return True
+        slowed = leader.samples.values[-1] > UNSTEADY_RANGE * leader.samples.best
+        varied = len(standing.samples) < ENOUGH_FOR_SPREAD and standing.samples.unsteady
+        if slowed or varied:
+            self.take_sample(standing)
+        return slowed or varied
 
     def take_first_sample(self, standing: Standing) -> bool:
         """A sample far shorter than the warm-up promised was a warm-up still, and is taken anew."""
@@ -399,12 +417,10 @@ class _Race:
             self.drop_slow()
 
     def drop_hopeless(self) -> None:
-        leader_s = min(standing.samples.best for standing in self.live)
+        leader = min(self.live, key=lambda standing: standing.samples.best)
         for standing in self.live:
-            if self.drop_outrun(standing, leader_s):
-                continue
-            if standing.samples.best > HOPELESS_FACTOR * leader_s:
-                self.retire(standing, State.DROPPED, f"more than {HOPELESS_FACTOR:g} times the best")
+            if leader.state is State.LIVE:
+                self.drop_if_hopeless(standing, leader)
 
     def drop_slow(self) -> None:
         """Compares one's best with the leader's median: one outlier, slow or lucky, drops nobody."""
@@ -534,23 +550,41 @@ class _Race:
         self.events.append(Event(state.value.capitalize(), standing.name, reason))
 
 
+def _hopeless(standing: Standing, leader: Standing) -> str:
+    """Why it is too far behind to go on, or empty. One run may be slow by chance, hardly each of them."""
+    least_s, leader_s = standing.least_s, leader.samples.best
+    if least_s > OUTRUN_FACTOR * leader_s and standing.runs >= _runs_wanted(standing):
+        return f"each of its runs took over {least_s / leader_s:.1f} times the best"
+    if standing.samples.best > HOPELESS_FACTOR * leader_s:
+        return f"more than {HOPELESS_FACTOR:g} times the best"
+    return ""
+
+
 def _runs_wanted(standing: Standing) -> int:
     """So many runs, the warm-up among them, must all be slow before they drop a candidate."""
     return 3 if standing.least_s < SHORT_RUN_S else 2
 
 
 def _too_close(first: Standing, second: Standing) -> bool:
-    """Whether medians don't tell. On an unsteady device best samples may: one may have been slowed more."""
+    """Whether medians don't tell. On an unsteady device best samples may: one may have been slowed more.
+
+    There medians tell nothing where the one with the smaller has the longer best sample.
+    """
     share = CLOSE
     if _short(first, second):
         share = SHORT_CLOSE
         if _unsteady(first, second):
             less_s, more_s = sorted((first.samples.best, second.samples.best))
-            if more_s < (1 + SHORT_CLOSE) * less_s:
+            if more_s < (1 + SHORT_CLOSE) * less_s or _contradict(first.samples, second.samples):
                 return True
             share = UNSTEADY_CLOSE
     close_s = share * min(first.samples.median, second.samples.median)
     return _gap_s(first, second) < close_s or _within_spread(first, second)
+
+
+def _contradict(first: Samples, second: Samples) -> bool:
+    """Whether the best samples are for one and the medians for the other."""
+    return (first.best - second.best) * (first.median - second.median) < 0
 
 
 def _short(*standings: Standing) -> bool:

@@ -225,6 +225,26 @@ def test_short_runs_get_one_more_before_they_are_dropped() -> None:
     assert bench.sampled("c") == 2
 
 
+def test_short_runs_drop_nobody_while_something_else_slows_them_down() -> None:
+    ms = 1e-3
+    slowed_too, steady = [1 * ms, 6 * ms, 1 * ms], [1 * ms]
+    alike, varied = [4 * ms, 4 * ms, 0.8 * ms], [8 * ms, 4 * ms, 0.8 * ms]
+    for leader, unlucky, state in (
+        (slowed_too, alike, "live"),
+        (steady, varied, "live"),
+        (steady, alike, "dropped"),
+        ([40 * x for x in slowed_too], [40 * x for x in alike], "dropped"),
+    ):
+        bench = Bench()
+        contenders = [
+            bench.contender(0, leader, warm_up=leader[0]),
+            bench.contender(1, unlucky, warm_up=5 * unlucky[1]),
+        ]
+        result = run_round(contenders, DEFAULTS)
+        assert states(result)["b"] == state
+        assert winner(result) == ("b" if state == "live" else "a")
+
+
 def test_a_long_first_run_far_behind_is_not_repeated() -> None:
     bench = Bench()
     result = run_round([bench.contender(0, 1.0), bench.contender(1, 30.0, warm_up=30.0)], DEFAULTS)
@@ -501,6 +521,18 @@ def test_one_that_was_slowed_in_most_samples_but_not_in_its_best_meets_the_winne
     result = run_round(contenders, BenchSettings(min_samples=4, max_samples=4))
     assert result.tie_break is not None
     assert winner(result) == "a"
+
+
+def test_where_others_use_the_device_best_samples_against_the_medians_are_a_tie() -> None:
+    ms = 1e-3
+    slowed = [1.2 * ms, 6.2 * ms, 7.9 * ms, 13.6 * ms, 1.2 * ms, 7.9 * ms, 6.6 * ms]
+    contenders = [
+        Bench().contender(0, [2.2 * ms] * 300, warm_up=2.2 * ms),
+        Bench().contender(1, [*slowed, *[1.2 * ms] * 300], warm_up=2 * ms),
+    ]
+    result = run_round(contenders, BenchSettings(min_samples=7, max_samples=7))
+    assert result.tie_break is not None
+    assert winner(result) == "b"
 
 
 def test_the_sign_of_the_median_difference_decides_not_the_medians() -> None:
