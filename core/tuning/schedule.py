@@ -332,7 +332,7 @@ class _Race:
         return True
 
     def disturbed(self, standing: Standing, leader: Standing) -> bool:
-        """Whether something else slows short runs down just now: the leader's next one, or some of its own.
+        """Whether something else slows short runs down: the leader's next one, or some before, or its own.
 
         Then it gets one more itself.
         """
@@ -341,10 +341,11 @@ class _Race:
         if not self.take_sample(leader):
             return True
         slowed = leader.samples.values[-1] > UNSTEADY_RANGE * leader.samples.best
-        varied = len(standing.samples) < ENOUGH_FOR_SPREAD and standing.samples.unsteady
-        if slowed or varied:
+        few = len(standing.samples) < ENOUGH_FOR_SPREAD
+        doubtful = slowed or (few and _unsteady(leader, standing))
+        if doubtful:
             self.take_sample(standing)
-        return slowed or varied
+        return doubtful
 
     def take_first_sample(self, standing: Standing) -> bool:
         """A sample far shorter than the warm-up promised was a warm-up still, and is taken anew."""
@@ -429,7 +430,9 @@ class _Race:
         factor = max(self.settings.speed_factor, OUTRUN_FACTOR if few_tell_little else 1.0)
         bar_s = factor * leader.samples.median
         known = [s for s in self.live if len(s.samples) >= self.settings.min_samples]
-        slow = [standing for standing in known if standing.samples.best > bar_s]
+        slow = [s for s in known if s.samples.best > bar_s]
+        if few_tell_little:
+            slow = [s for s in slow if len(s.samples) >= ENOUGH_FOR_SPREAD or not s.samples.unsteady]
         spare = max(len(self.live) - SURVIVOR_FLOOR, 0)
         slow.sort(key=lambda standing: standing.samples.best, reverse=True)
         for standing in slow[:spare]:
@@ -453,7 +456,10 @@ class _Race:
         """While the best are closer than their own spread, paired samples decide: A B B A B A A B …"""
         survivors = self.ranking()
         if self.settings.adaptive and survivors:
-            self.tie_winner = self.champion(survivors[0], survivors[1:])
+            first, rivals = survivors[0], survivors[1:]
+            if _slowed(*survivors):
+                rivals.sort(key=lambda standing: standing.samples.best)
+            self.tie_winner = self.champion(first, rivals)
             self.tie = self.tie if self.tie_winner else None
 
     def contested(self, best: Standing) -> bool:

@@ -158,12 +158,14 @@ def _stability(
 
 
 def _seen(decision: Decision) -> dict[str, Any]:
-    """How the winner won, and the samples of the best two in seconds."""
+    """How the winner won, the samples of the best two in seconds, and why others were not in the end."""
     return {
         "winner": decision.name,
         "short_circuit": decision.short_circuit,
         "tie_break": decision.tie_break.to_json() if decision.tie_break else None,
         "samples": {e.name: list(e.samples) for e in decision.ranking[:2]},
+        "out": {e.name: [e.reason, *e.samples] for e in decision.evidence if e.outcome == "dropped"},
+        "not_tried": {e.name: e.reason for e in decision.evidence if e.outcome == "skipped"},
     }
 
 

@@ -352,6 +352,7 @@ def test_large_matrices_times_vectors_are_left_to_the_kernels_for_vectors():
             with pytest.raises(UnsupportedError, match="vectors"):
                 function(Problem.of(m, n, 4096), profile, **params)
             assert function(Problem.of(m, n, 2048), profile, **params).calls
+            assert function(Problem.of(m, n, 4096), replace(profile, compute_units=16), **params).calls
         assert function(Problem.of(2, 4096, 4096), profile, **params).calls
 
 

@@ -29,6 +29,7 @@ STAGE = 1024  # elements of the vector in local memory
 UNROLLED = 8  # up to so many vectors of results are a constant of the program (gemv.cl)
 MOST_KEPT = 256
 STRIDED = 4.0  # foreseen where reads leave out most of each line they touch
+FEW_CORES = 4  # which can't read memory as fast as it goes, unless it is asked for ahead
 NO_STREAMS = 1.1  # and where the same could be read as streams, from beyond the caches
 
 
@@ -131,8 +132,10 @@ def kept(v: GemvView, problem: Problem, profile: DeviceProfile, t: GemvTile) -> 
 
 
 def read_in_streams(problem: Problem, walk: BatchWalk, profile: DeviceProfile) -> bool:
-    """Whether one operand is a vector, and a candidate here reads the other as streams (gemv_streams)."""
-    if 1 not in (problem.m, problem.n):
+    """Whether one operand is a vector, a candidate here reads the other as streams (gemv_streams), and cores
+    are so few that a cache-blocked product was never faster.
+    """
+    if 1 not in (problem.m, problem.n) or profile.compute_units > FEW_CORES:
         return False
     v = view(problem, walk)
     return any(gemv_streams.usable(v, problem, profile, axis) for axis in ("parallel", "perpendicular"))
