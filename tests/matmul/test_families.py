@@ -356,6 +356,16 @@ def test_large_matrices_times_vectors_are_left_to_the_kernels_for_vectors():
         assert function(Problem.of(2, 4096, 4096), profile, **params).calls
 
 
+def test_rows_of_matrices_that_a_cache_may_hold_are_cut_in_a_piece_a_core():
+    alone, more = ((2, 4096, 4096), (2, 2100, 8192)), ((2, 8192, 8192), (16, 4096, 4096), (4, 2100, 8192))
+    for cores, n, k in alone + more:
+        profile = DeviceProfile("any", kind="cpu", compute_units=cores, vector_width_f32=16)
+        plan = gemv.plan(Problem.of(1, n, k), profile, axis="perpendicular")
+        assert len(plan.calls) == (1 if (cores, n, k) in alone else 2)
+        if len(plan.calls) == 1:
+            assert plan.calls[0].args[3]["division"].tolist() == [cores, 1, -(-n // cores // 16) * 16, 1, 1]
+
+
 @settings(parent=QUIET, max_examples=300)
 @given(
     results=st.integers(1, 40000),

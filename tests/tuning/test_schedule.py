@@ -245,6 +245,23 @@ def test_short_runs_drop_nobody_while_something_else_slows_them_down() -> None:
         assert winner(result) == ("b" if state == "live" else "a")
 
 
+def test_beside_an_unsteady_leader_two_slow_short_samples_drop_nobody() -> None:
+    ms = 1e-3
+    for first_s, state in ((4 * ms, "live"), (1 * ms, "dropped")):
+        leader = Bench().contender(0, [first_s, 1 * ms], warm_up=4 * ms)
+        slowed = Bench().contender(1, [13 * ms, 13 * ms, 0.9 * ms], warm_up=13 * ms)
+        assert states(run_round([leader, slowed], DEFAULTS))["b"] == state
+
+
+def test_in_rounds_short_samples_that_vary_drop_nobody_before_there_are_six() -> None:
+    ms = 1e-3
+    bench = Bench()
+    slowed = [2.9 * ms, 7 * ms, 9 * ms, 7 * ms, 9 * ms, 0.9 * ms]
+    contenders = [bench.contender(i, 1 * ms, warm_up=ms) for i in (0, 1)]
+    contenders.append(bench.contender(2, slowed, warm_up=2.9 * ms))
+    assert states(run_round(contenders, BenchSettings(min_samples=3, max_samples=6)))["c"] == "live"
+
+
 def test_a_long_first_run_far_behind_is_not_repeated() -> None:
     bench = Bench()
     result = run_round([bench.contender(0, 1.0), bench.contender(1, 30.0, warm_up=30.0)], DEFAULTS)
@@ -533,6 +550,15 @@ def test_where_others_use_the_device_best_samples_against_the_medians_are_a_tie(
     result = run_round(contenders, BenchSettings(min_samples=7, max_samples=7))
     assert result.tie_break is not None
     assert winner(result) == "b"
+
+
+def test_where_others_use_the_device_the_best_sample_meets_the_winner_whatever_its_median() -> None:
+    ms = 1e-3
+    slowed = [3 * ms, 1 * ms, 9 * ms, 9 * ms]
+    contenders = [Bench().contender(i, (2 + i / 10) * ms, warm_up=2 * ms) for i in range(5)]
+    contenders.append(Bench().contender(5, [*slowed, *[1 * ms] * 300], warm_up=2 * ms))
+    result = run_round(contenders, BenchSettings(min_samples=4, max_samples=4))
+    assert winner(result) == "f"
 
 
 def test_the_sign_of_the_median_difference_decides_not_the_medians() -> None:

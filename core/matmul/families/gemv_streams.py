@@ -119,7 +119,15 @@ def for_rows(v: GemvView, walk: BatchWalk, profile: DeviceProfile) -> Division:
 def for_columns(
     v: GemvView, problem: Problem, walk: BatchWalk, profile: DeviceProfile, most_cols: int
 ) -> Division:
-    """Pieces of rows as long as their sums allow, and slices of the summed axis where those are few."""
+    """Pieces of rows as long as their sums allow, and slices of the summed axis where those are few.
+
+    A matrix that the last cache may hold is read so fast that adding slices up counts: there rows are cut
+    in a piece a core instead, if these are long enough.
+    """
+    cached = v.results * problem.k * problem.elem.size_bytes <= NO_CHOICE_BYTES
+    each = round_up(ceil_div(v.results, profile.compute_units), MOST_WIDTH)
+    if cached and each * problem.elem.size_bytes >= AHEAD_BYTES and each <= most_cols:
+        return Division(cols=each)
     pieces = ceil_div(v.results, most_cols)
     cols = min(most_cols, round_up(ceil_div(v.results, pieces), MOST_WIDTH))
     lanes = ceil_div(profile.compute_units, pieces * walk.count)
