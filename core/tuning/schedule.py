@@ -336,13 +336,16 @@ class _Race:
 
         Then it gets one more itself.
         """
-        if standing.least_s >= DISTURBED_RUN_S:
+        if standing.least_s >= DISTURBED_RUN_S or not self.gets_more(standing):
             return False
-        if not self.take_sample(leader):
+        run_s = self.measure(leader, leader.repeats)
+        if run_s is None:
             return True
-        slowed = leader.samples.values[-1] > UNSTEADY_RANGE * leader.samples.best
+        leader.checks_s.append(run_s)
+        seen = Samples([*leader.samples.values, *leader.checks_s])
         few = len(standing.samples) < ENOUGH_FOR_SPREAD
-        doubtful = slowed or (few and _unsteady(leader, standing))
+        varied = few and (seen.unsteady or standing.samples.unsteady)
+        doubtful = varied or run_s > UNSTEADY_RANGE * seen.best
         if doubtful:
             self.take_sample(standing)
         return doubtful
@@ -398,10 +401,11 @@ class _Race:
     def sample_each(self) -> None:
         self.round += 1
         for standing in in_turn(self.live, self.round):
-            if self.out_of_time:
-                return
-            if len(standing.samples) < self.settings.max_samples:
+            if self.gets_more(standing):
                 self.take_sample(standing)
+
+    def gets_more(self, standing: Standing) -> bool:
+        return not self.out_of_time and len(standing.samples) < self.settings.max_samples
 
     def review(self) -> None:
         """Between two rounds: is one good enough, and who is too slow to go on?"""

@@ -42,11 +42,13 @@ class Contender:
 class Standing:
     """A contender, its warm-up, samples so far and floor in seconds, and why it is out if it is.
 
-    `steadied`: its samples are of more executions than one needs to be measured at all.
+    `steadied`: its samples are of more executions than one needs to be measured at all. `checks_s`: runs that
+    only told whether others were slowed by chance. They are no samples: they lie where others were measured.
     """
 
     contender: Contender
     samples: Samples = field(default_factory=Samples)
+    checks_s: list[float] = field(default_factory=list)
     repeats: int = 1
     warm_up_s: float = 0.0
     floor_s: float | None = None

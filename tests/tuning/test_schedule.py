@@ -253,6 +253,39 @@ def test_beside_an_unsteady_leader_two_slow_short_samples_drop_nobody() -> None:
         assert states(run_round([leader, slowed], DEFAULTS))["b"] == state
 
 
+def test_what_the_leader_ran_to_check_others_does_not_count_for_it() -> None:
+    # All are slower in the first pass, where it is checked twelve times.
+    ms = 1e-3
+    bench = Bench()
+    contenders = [
+        bench.contender(0, [9.2 * ms] * 13 + [8 * ms], warm_up=9 * ms),
+        bench.contender(1, [9.7 * ms, 8.5 * ms], warm_up=9 * ms),
+        *(bench.contender(i, 40 * ms, warm_up=40 * ms) for i in range(2, 14)),
+    ]
+    result = run_round(contenders, DEFAULTS)
+    assert winner(result) == "a"
+    assert list(states(result).values()).count("dropped") == 12
+    assert len(result.standings[0].samples) <= DEFAULTS.max_samples
+
+
+def test_a_leader_that_fails_when_it_checks_another_leaves_it_in() -> None:
+    ms = 1e-3
+    bench = Bench()
+    leader = bench.contender(0, [1 * ms, MeasurementError("gone")], warm_up=ms)
+    result = run_round([leader, bench.contender(1, 4 * ms, warm_up=4 * ms)], DEFAULTS)
+    assert states(result) == {"a": "disqualified", "b": "live"}
+
+
+def test_nobody_is_checked_for_who_gets_no_more_samples() -> None:
+    ms = 1e-3
+    for settings in (BenchSettings(min_samples=1, max_samples=2), BenchSettings(budget_s=1e-9)):
+        bench = Bench()
+        slowed = [1 * ms, 6 * ms]
+        contenders = [bench.contender(0, slowed, warm_up=ms), bench.contender(1, 4 * ms, warm_up=4 * ms)]
+        assert states(run_round(contenders, settings))["b"] == "dropped"
+        assert bench.order == "abb"
+
+
 def test_in_rounds_short_samples_that_vary_drop_nobody_before_there_are_six() -> None:
     ms = 1e-3
     bench = Bench()
