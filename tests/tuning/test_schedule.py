@@ -243,6 +243,17 @@ def test_short_runs_drop_nobody_while_something_else_slows_them_down() -> None:
         result = run_round(contenders, DEFAULTS)
         assert states(result)["b"] == state
         assert winner(result) == ("b" if state == "live" else "a")
+        assert bench.order.startswith("abbab") == (state == "live")
+
+
+def test_one_slow_run_of_a_leader_that_was_steady_so_far_leaves_another_in() -> None:
+    ms = 1e-3
+    bench = Bench()
+    contenders = [bench.contender(0, [1 * ms] * 6 + [6 * ms, 1 * ms], warm_up=ms)]
+    contenders += [bench.contender(i, 40 * ms, warm_up=40 * ms) for i in range(1, 6)]
+    contenders.append(bench.contender(6, [4 * ms, 4 * ms, 0.8 * ms], warm_up=4 * ms))
+    result = run_round(contenders, DEFAULTS)
+    assert [name for name, state in states(result).items() if state == "live"] == ["a", "g"]
 
 
 def test_beside_an_unsteady_leader_two_slow_short_samples_drop_nobody() -> None:
@@ -274,6 +285,11 @@ def test_a_leader_that_fails_when_it_checks_another_leaves_it_in() -> None:
     leader = bench.contender(0, [1 * ms, MeasurementError("gone")], warm_up=ms)
     result = run_round([leader, bench.contender(1, 4 * ms, warm_up=4 * ms)], DEFAULTS)
     assert states(result) == {"a": "disqualified", "b": "live"}
+    bench = Bench()
+    slow = [bench.contender(i, 12 * ms, warm_up=12 * ms) for i in (0, 1)]
+    result = run_round([*slow, bench.contender(2, [1 * ms, MeasurementError("gone")], warm_up=ms)], DEFAULTS)
+    assert states(result) == {"a": "live", "b": "live", "c": "disqualified"}
+    assert bench.sampled("c") == 2
 
 
 def test_nobody_is_checked_for_who_gets_no_more_samples() -> None:
