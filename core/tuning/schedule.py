@@ -461,7 +461,7 @@ class _Race:
         survivors = self.ranking()
         if self.settings.adaptive and survivors:
             first, rivals = survivors[0], survivors[1:]
-            if _slowed(*survivors):
+            if any(_slowed(first, rival) for rival in rivals):
                 rivals.sort(key=lambda standing: standing.samples.best)
             self.tie_winner = self.champion(first, rivals)
             self.tie = self.tie if self.tie_winner else None

@@ -603,11 +603,14 @@ def test_where_others_use_the_device_best_samples_against_the_medians_are_a_tie(
 
 def test_where_others_use_the_device_the_best_sample_meets_the_winner_whatever_its_median() -> None:
     ms = 1e-3
-    slowed = [3 * ms, 1 * ms, 9 * ms, 9 * ms]
-    contenders = [Bench().contender(i, (2 + i / 10) * ms, warm_up=2 * ms) for i in range(5)]
-    contenders.append(Bench().contender(5, [*slowed, *[1 * ms] * 300], warm_up=2 * ms))
-    result = run_round(contenders, BenchSettings(min_samples=4, max_samples=4))
-    assert winner(result) == "f"
+    for unit_s, far in ((1 * ms, 0), (6 * ms, 1)):  # the far one's samples are no short ones any more
+        slowed = [3 * unit_s, unit_s, 9 * unit_s, 9 * unit_s]
+        contenders = [Bench().contender(i, (2 + i / 10) * unit_s, warm_up=2 * unit_s) for i in range(5)]
+        contenders.append(Bench().contender(5, [*slowed, *[unit_s] * 300], warm_up=2 * unit_s))
+        contenders += [Bench().contender(6, 16 * ms, warm_up=16 * ms)] * far
+        result = run_round(contenders, BenchSettings(min_samples=4, max_samples=4))
+        assert len(result.ranking) == 6 + far
+        assert winner(result) == "f"
 
 
 def test_the_sign_of_the_median_difference_decides_not_the_medians() -> None:
