@@ -32,7 +32,7 @@ OUTRUN_FACTOR = 3.0
 """A candidate whose first runs all take longer than this many times the leader's best is dropped at once."""
 
 SHORT_RUN_S = 10e-3
-"""Shorter runs may all be slow by chance, and cost little: one more is taken before they drop anybody."""
+"""Shorter runs may all be slow by chance, and cost little: two more are taken before they drop anybody."""
 
 DISTURBED_RUN_S = 50e-3
 """Before shorter runs drop anybody, the leader has another: if that is slow too, something else slows it."""
@@ -296,8 +296,9 @@ class _Race:
         if not self.take_first_sample(standing):
             return False
         if leader and self.may_drop and standing.least_s > OUTRUN_FACTOR * leader_s:
-            if standing.runs < _runs_wanted(standing) and not self.take_sample(standing):
-                return False
+            while standing.runs < _runs_wanted(standing):
+                if not self.take_sample(standing):
+                    return False
             if self.drop_if_hopeless(standing, leader) or standing.state is not State.LIVE:
                 return False
         return self.is_good_enough(standing)
@@ -572,7 +573,7 @@ def _hopeless(standing: Standing, leader: Standing) -> str:
 
 def _runs_wanted(standing: Standing) -> int:
     """So many runs, the warm-up among them, must all be slow before they drop a candidate."""
-    return 3 if standing.least_s < SHORT_RUN_S else 2
+    return 4 if standing.least_s < SHORT_RUN_S else 2
 
 
 def _too_close(first: Standing, second: Standing) -> bool:

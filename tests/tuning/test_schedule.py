@@ -215,20 +215,20 @@ def test_those_measured_before_the_leader_was_known_are_dropped_after_the_first_
     assert bench.sampled("a") == 1
 
 
-def test_short_runs_get_one_more_before_they_are_dropped() -> None:
+def test_short_runs_get_two_more_before_they_are_dropped() -> None:
     bench = Bench()
     leader = bench.contender(0, 1e-3, warm_up=1e-3)
-    unlucky = bench.contender(1, [4e-3, 1e-3], warm_up=5e-3)
+    unlucky = bench.contender(1, [4e-3, 4e-3, 1e-3], warm_up=5e-3)
     slow = bench.contender(2, 4e-3, warm_up=5e-3)
     result = run_round([leader, unlucky, slow], DEFAULTS)
     assert states(result) == {"a": "live", "b": "live", "c": "dropped"}
-    assert bench.sampled("c") == 2
+    assert bench.sampled("c") == 3
 
 
 def test_short_runs_drop_nobody_while_something_else_slows_them_down() -> None:
     ms = 1e-3
     slowed_too, steady = [1 * ms, 6 * ms, 1 * ms], [1 * ms]
-    alike, varied = [4 * ms, 4 * ms, 0.8 * ms], [8 * ms, 4 * ms, 0.8 * ms]
+    alike, varied = [4 * ms, 4 * ms, 4 * ms, 0.8 * ms], [8 * ms, 4 * ms, 4 * ms, 0.8 * ms]
     for leader, unlucky, state in (
         (slowed_too, alike, "live"),
         (steady, varied, "live"),
