@@ -364,6 +364,9 @@ def test_rows_of_matrices_that_a_cache_may_hold_are_cut_in_a_piece_a_core():
         assert len(plan.calls) == (1 if (cores, n, k) in alone else 2)
         if len(plan.calls) == 1:
             assert plan.calls[0].args[3]["division"].tolist() == [cores, 1, -(-n // cores // 16) * 16, 1, 1]
+    profile = replace(profile, compute_units=2)
+    many = gemv.plan(Problem.of(1, 4096, 2100, batch=16), profile, axis="perpendicular")
+    assert many.calls[0].args[3]["division"].tolist() == [16, 1, 4096, 1, 1]
 
 
 @settings(parent=QUIET, max_examples=300)

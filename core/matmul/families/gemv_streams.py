@@ -121,10 +121,11 @@ def for_columns(
 ) -> Division:
     """Pieces of rows as long as their sums allow, and slices of the summed axis where those are few.
 
-    A matrix that the last cache may hold is read so fast that adding slices up counts: there rows are cut
-    in a piece a core instead, if these are long enough.
+    Matrices that the last cache may hold together are read so fast that adding slices up counts: there rows
+    are cut in a piece a core instead, if these are long enough. Where more products share the cores, whole
+    rows are the longer streams.
     """
-    cached = v.results * problem.k * problem.elem.size_bytes <= NO_CHOICE_BYTES
+    cached = v.results * problem.k * walk.count * problem.elem.size_bytes <= NO_CHOICE_BYTES
     each = round_up(ceil_div(v.results, profile.compute_units), MOST_WIDTH)
     if cached and each * problem.elem.size_bytes >= AHEAD_BYTES and each <= most_cols:
         return Division(cols=each)
