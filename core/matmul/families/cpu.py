@@ -39,6 +39,8 @@ TURNS_MADS = 1 << 21  # from here on a product has several blocks
 MAX_BLOCKS = (1 << 31) - (1 << 16)  # the counters go beyond, once a core
 COUNTER_INTS = 16  # from a counter to the next: LINE_INTS of cpu_common.cl
 
+NOT_IN_PLACE = "rhs can't be read in place: it is widened, or its columns are not contiguous"
+
 ARGS = np.dtype([("matrices", np.int64, 15), ("extents", np.int32, 4), ("division", np.int32, 7)], align=True)
 """`args_t` of cpu.cl."""
 
@@ -300,7 +302,7 @@ def needs_parts(problem: Problem) -> bool:
 def refuse(problem: Problem, profile: DeviceProfile, t: CpuTile, blocks: CpuBlock) -> None:
     """Raises UnsupportedError for a tile or block the kernel can't do."""
     if not t.pack_rhs and not rhs_in_place(problem):
-        raise UnsupportedError("rhs can't be read in place: it is widened, or its columns are not contiguous")
+        raise UnsupportedError(NOT_IN_PLACE)
     if t.lhs_from == "in_place" and widened(problem):
         raise UnsupportedError("lhs can't be read in place: it is widened")
     if blocks.cols % t.panel or blocks.rows % t.rows:
@@ -321,14 +323,19 @@ def plan(
 ) -> LaunchPlan:
     """One launch, or two where lhs is packed first. Raises UnsupportedError.
 
-    `packed`: copy rhs even where it could be read in place, unless the product is so small that it can't pay.
+    `packed`: copy rhs even where it could be read in place. Where both ways are the same launch one refuses:
+    of two that are equal, noise would choose.
     On few cores, vectors times matrices that the gemv candidates read as streams are left to them: blocks
     were never faster there, in f32 up to a third slower, and as fast in single minutes, which then decided.
     On sixteen they took 0.7 to 1.4 times as long.
     """
     walk = check(problem, profile)
     if tiles is None and blocks is None:
+        if not packed and not rhs_in_place(problem) and cautious_floats(profile) == vector_floats(profile):
+            raise UnsupportedError(f"{NOT_IN_PLACE}: matmul_cpu_gemm_packed is the same")
         if cpu_small.usable(problem, profile):
+            if packed:
+                raise UnsupportedError("so small a product copies nothing: matmul_cpu_gemm is the same")
             return cpu_small.plan(problem, cautious_floats(profile))
         if gemv.read_in_streams(problem, walk, profile):
             raise UnsupportedError("so large a matrix times a vector is left to the candidates for vectors")
