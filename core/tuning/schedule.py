@@ -52,10 +52,11 @@ EXPECTED_FACTOR = 1.2
 
 SURVIVOR_FLOOR = 2
 TIE_SAMPLES = 20
-SHORT_TIE_SAMPLES = 960
-SHORT_TIE_S = 2.4
-"""Samples shorter than SHORT_SAMPLE_S are noisier, and cheap: so many are taken, or as fit in here, until it
-is as sure as TIE_CONFIDENCE who wins, or that nothing hangs on it (MATTERS)."""
+SHORT_TIE_SAMPLES, SHORT_TIE_S = 480, 2.4
+BRIEF_TIE_SAMPLES, BRIEF_TIE_S = 960, 0.2
+"""Samples shorter than SHORT_SAMPLE_S are noisier, and cheap: so many are taken, or as fit in so many seconds
+(by either line, whichever is more), until it is as sure as TIE_CONFIDENCE who wins, or that nothing hangs on
+it (MATTERS)."""
 
 SHORT_SAMPLE_S = 5e-3
 TIE_CONFIDENCE = 0.999
@@ -614,7 +615,9 @@ def _pairs_suffice(differences: list[float], first: Standing, second: Standing) 
     if not _short(first, second):
         return 2 * len(differences) >= TIE_SAMPLES
     sample_s = max(standing.repeats * standing.samples.median for standing in (first, second))
-    most = max(min(SHORT_TIE_SAMPLES, int(SHORT_TIE_S / sample_s)), TIE_SAMPLES)
+    short = min(SHORT_TIE_SAMPLES, int(SHORT_TIE_S / sample_s))
+    brief = min(BRIEF_TIE_SAMPLES, int(BRIEF_TIE_S / sample_s))
+    most = max(short, brief, TIE_SAMPLES)
     if 2 * len(differences) >= most or sign_confidence(differences) >= TIE_CONFIDENCE:
         return True
     matters_s = MATTERS * min(first.samples.median, second.samples.median)

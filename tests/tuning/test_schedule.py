@@ -521,6 +521,7 @@ def test_short_samples_are_paired_on_until_it_does_not_matter_who_wins() -> None
 def test_a_toss_up_of_short_samples_is_paired_for_long_but_not_for_ever() -> None:
     by_turns = [1.0, 1.2, 1.2, 1.0]
     assert pairs_of_a_tie(by_turns, [1.1], 1e-4) == 480
+    assert pairs_of_a_tie(by_turns, [1.1], 1e-3) == 240
     assert pairs_of_a_tie(by_turns, [1.1], 6e-3) == 10
     slowed_by_turns = [1.0, 2.4, 2.4, 1.0]  # by something else, so longer samples count as short too
     assert 80 < pairs_of_a_tie(slowed_by_turns, [1.7], 6e-3) < 200  # as fit in 2.4 s
