@@ -438,8 +438,8 @@ class _Race:
         bar_s = factor * leader.samples.median
         known = [s for s in self.live if len(s.samples) >= self.settings.min_samples]
         slow = [s for s in known if s.samples.best > bar_s]
-        if few_tell_little:
-            slow = [s for s in slow if len(s.samples) >= ENOUGH_FOR_SPREAD or not s.samples.unsteady]
+        if few_tell_little and _unsteady(*self.live):
+            slow = [s for s in slow if len(s.samples) >= ENOUGH_FOR_SPREAD]
         spare = max(len(self.live) - SURVIVOR_FLOOR, 0)
         slow.sort(key=lambda standing: standing.samples.best, reverse=True)
         for standing in slow[:spare]:

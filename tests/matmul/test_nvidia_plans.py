@@ -457,6 +457,7 @@ def test_a_staged_chunk_is_in_local_memory_as_a_whole(drawn, stages):
     if call.name == "gemv":
         chunks, round_ = call.global_size[2], option(call, "PLANES") * option(call, "UNROLL")
         assert option(call, "STAGED") == 512 * stages >= -(-k // (round_ * chunks)) * round_
+        assert call.detour > gemv.plan(problem, HOPPER, axis="perpendicular").calls[0].detour
 
 
 @given(wide_vectors(), st.integers(5, 10))

@@ -303,13 +303,20 @@ def test_nobody_is_checked_for_who_gets_no_more_samples() -> None:
         assert bench.order == "ab"
 
 
-def test_in_rounds_short_samples_that_vary_drop_nobody_before_there_are_six() -> None:
+def test_in_rounds_nobody_is_dropped_for_fewer_than_six_short_samples_where_any_vary() -> None:
     ms = 1e-3
-    bench = Bench()
-    slowed = [2.9 * ms, 7 * ms, 9 * ms, 7 * ms, 9 * ms, 0.9 * ms]
-    contenders = [bench.contender(i, 1 * ms, warm_up=ms) for i in (0, 1)]
-    contenders.append(bench.contender(2, slowed, warm_up=2.9 * ms))
-    assert states(run_round(contenders, BenchSettings(min_samples=3, max_samples=6)))["c"] == "live"
+    varied = [2.9 * ms, 7 * ms, 9 * ms, 7 * ms, 9 * ms, 0.9 * ms]
+    alike = [2.9 * ms] + [4 * ms] * 4 + [0.9 * ms]
+    steady, unsteady = [1 * ms], [1 * ms, 2.4 * ms]
+    for other, third, state in (
+        (steady, varied, "live"),
+        (unsteady, alike, "live"),
+        (steady, alike, "dropped"),
+    ):
+        bench = Bench()
+        contenders = [bench.contender(i, times, warm_up=ms) for i, times in enumerate([steady, other])]
+        contenders.append(bench.contender(2, third, warm_up=2.9 * ms))
+        assert states(run_round(contenders, BenchSettings(min_samples=3, max_samples=6)))["c"] == state
 
 
 def test_a_long_first_run_far_behind_is_not_repeated() -> None:
