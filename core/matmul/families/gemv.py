@@ -180,7 +180,7 @@ def plan(
         each = kept(v, problem, profile, t)
         groups = (ceil_div(v.results, t.lanes * t.width * each), 1, walk.count)
         args += (np.int32(each),)
-    beyond_caches = v.results * problem.k * problem.elem.size_bytes > gemv_streams.NO_CHOICE_BYTES
+    beyond_caches = gemv_wide.matrix_bytes(v, problem) > gemv_streams.NO_CHOICE_BYTES
     missed = NO_STREAMS if streams and beyond_caches else 1.0
     detour = STRIDED if (v.mat_p if parallel else v.mat_i) != 1 else missed
     call = KernelCall(

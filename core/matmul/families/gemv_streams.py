@@ -22,6 +22,7 @@ from .common import (
     type_options,
     vector_floats,
 )
+from .gemv_wide import matrix_bytes
 
 if TYPE_CHECKING:
     from .gemv import GemvView
@@ -125,7 +126,7 @@ def for_columns(
     are cut in a piece a core instead, if these are long enough. Where more products share the cores, whole
     rows are the longer streams.
     """
-    cached = v.results * problem.k * walk.count * problem.elem.size_bytes <= NO_CHOICE_BYTES
+    cached = walk.count * matrix_bytes(v, problem) <= NO_CHOICE_BYTES
     each = round_up(ceil_div(v.results, profile.compute_units), MOST_WIDTH)
     if cached and each * problem.elem.size_bytes >= AHEAD_BYTES and each <= most_cols:
         return Division(cols=each)
