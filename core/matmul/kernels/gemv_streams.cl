@@ -51,7 +51,7 @@ typedef struct {
 #define EACH_STREAM _Pragma("unroll") for (int s = 0; s < STREAMS; s++)
 
 #define SOON(p)
-#if defined(__has_builtin)
+#if ON_CPU && defined(__has_builtin)
 #if __has_builtin(__builtin_prefetch)
 #undef SOON
 #define SOON(p) __builtin_prefetch((const void *)(size_t)(p), 0, 2) /* the level 2 cache: sums need the first */
