@@ -177,6 +177,11 @@ class _Race:
     def live(self) -> list[Standing]:
         return [standing for standing in self.standings if standing.state is State.LIVE]
 
+    @property
+    def leader(self) -> Standing | None:
+        """Who had the best sample so far."""
+        return min(self.live, key=lambda standing: standing.samples.best, default=None)
+
     def ranking(self) -> list[Standing]:
         if self.short_circuit:
             return [self.short_circuit]
@@ -233,7 +238,7 @@ class _Race:
 
     def cannot_win(self, standing: Standing) -> bool:
         """Whether it is not worth compiling: by its floor, or by what was seen of its kin."""
-        leader = min(self.live, key=lambda live: live.samples.best, default=None)
+        leader = self.leader
         if leader is None or not self.may_drop:
             return False
         reason = self.too_late(standing, leader)
@@ -290,7 +295,7 @@ class _Race:
 
     def enter(self, standing: Standing) -> bool:
         """Warm-up and first samples; whether it is good enough to stop at."""
-        leader = min(self.live, key=lambda live: live.samples.best, default=None)
+        leader = self.leader
         leader_s = leader.samples.best if leader else inf
         standing.state = State.LIVE
         if not self.warmed_up(standing) or self.outrun_at_once(standing, leader_s):
@@ -420,19 +425,18 @@ class _Race:
                 self.stop_with(self.play_off(best, clear=not self.contested(best)))
         if self.short_circuit:
             return
-        if self.may_drop and self.live:
-            self.drop_hopeless()
-            self.drop_slow()
+        if self.may_drop and self.leader:
+            self.drop_hopeless(self.leader)
+        if self.may_drop and self.leader:
+            self.drop_slow(self.leader)
 
-    def drop_hopeless(self) -> None:
-        leader = min(self.live, key=lambda standing: standing.samples.best)
+    def drop_hopeless(self, leader: Standing) -> None:
         for standing in self.live:
             if leader.state is State.LIVE:
                 self.drop_if_hopeless(standing, leader)
 
-    def drop_slow(self) -> None:
+    def drop_slow(self, leader: Standing) -> None:
         """Compares one's best with the leader's median: one outlier, slow or lucky, drops nobody."""
-        leader = min(self.live, key=lambda standing: standing.samples.best)
         few_tell_little = self.break_ties and _short(leader)  # else who comes near is met again later
         factor = max(self.settings.speed_factor, OUTRUN_FACTOR if few_tell_little else 1.0)
         bar_s = factor * leader.samples.median

@@ -12,6 +12,7 @@ from rooftune.device.client import Client
 from rooftune.errors import UnsupportedError
 from rooftune.matmul.launch import LaunchPlan
 from rooftune.matmul.tunables import MatmulInputs
+from rooftune.tuning.ties import in_turn
 from rooftune.tuning.tunable import TunableSet
 
 HOPELESS = 10.0
@@ -171,7 +172,7 @@ def sample_all(
     for turn in range(rounds):
         if turn >= 3 and time.perf_counter() - began > budget_s:
             break
-        for index in live if turn % 2 == 0 else reversed(live):
+        for index in in_turn(live, turn):
             start = time.perf_counter()
             samples[index].append(client.sample(runner(tunables, index, inputs), _repeats(device_s[index])))
             walls[index].append(time.perf_counter() - start)

@@ -143,12 +143,14 @@ def rooftune_block(
 
 def types_block(shape: str, elem: str, seconds: float, device: str | None) -> dict[str, Any]:
     """Products of the half types against those of `elem`, call by call in turns."""
+    from rooftune.tuning.ties import in_turn
+
     calls = {one: rooftune_call(shape, one, device) for one in (elem, *HALF_TYPES)}
     times: dict[str, list[float]] = {one: [] for one in calls}
     end = time.perf_counter() + max(3.0, 10 * seconds)
     while time.perf_counter() < end:
-        for one, call in list(calls.items())[:: 1 if len(times[elem]) % 2 else -1]:
-            times[one].append(total_s(call, 1))
+        for one in in_turn(list(calls), len(times[elem])):
+            times[one].append(total_s(calls[one], 1))
     counted = {one: taken[LEAST_CALLS:] for one, taken in times.items()}
     return {
         one: {"median_s": median(taken), "by_first": quarters(taken, counted[elem])}
@@ -348,13 +350,14 @@ def block(kind: str, shape: str, elem: str, seconds: float, device: str | None, 
 def compare(
     shape: str, elem: str, peers: list[str], options: argparse.Namespace, home: Path
 ) -> dict[str, Any]:
+    from rooftune.tuning.ties import in_turn
+
     device = options.device
     block("rooftune", shape, elem, 0.0, device, home)  # tunes, compiles
     also = [kind for kind, asked in (("plan", options.plans), ("small", options.small_pages)) if asked]
     turns: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("rooftune", *also, *peers)}
     for turn in range(options.blocks):
-        kinds = list(turns) if turn % 2 == 0 else list(reversed(turns))
-        for kind in kinds:
+        for kind in in_turn(list(turns), turn):
             turns[kind].append(block(kind, shape, elem, options.seconds, device, home))
         if options.each:
             print(f"{turn + 1:>6}: {each(shape, turns)}", flush=True)

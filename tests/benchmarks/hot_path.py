@@ -27,6 +27,7 @@ from rooftune.matmul.executor import prepare
 from rooftune.matmul.problem import Shape
 from rooftune.session import default_session
 from rooftune.shapes_run import random_inputs
+from rooftune.tuning.ties import in_turn
 
 WAYS = ("direct", "rebinding", "matmul")
 BURST = 50
@@ -106,8 +107,7 @@ def compare(client: Any, shape: str, blocks: int, seconds: float) -> dict[str, A
     for label, method in (("synchronised", one_by_one), ("burst", burst)):
         times: dict[str, list[float]] = {way: [] for way in WAYS}
         for block in range(blocks):
-            order = WAYS if block % 2 == 0 else WAYS[::-1]
-            for way in order:
+            for way in in_turn(list(WAYS), block):
                 times[way].append(method(client, calls[way], seconds))
         result[label] = {way: median(values) for way, values in times.items()}
         for base in ("direct", "rebinding"):

@@ -2,10 +2,10 @@
 
     python tests/benchmarks/numpy_path.py [--device TEXT] [--json] [--rounds 8] [SIZE...]
 
-Each library runs in fresh processes of its own, A B B A …: the threads of one that wait for work slow the
-other down when both live in one process. A process warms up, then times calls on the same operands for a
-while, each into a new result as `a @ b` gives it; its figure is the median call. The ratio of a round is
-numpy's figure by rooftune's: above 1, rooftune is faster. The results are compared once.
+Each library runs in fresh processes of its own, A B B A B A A B …: the threads of one that wait for work
+slow the other down when both live in one process. A process warms up, then times calls on the same operands
+for a while, each into a new result as `a @ b` gives it; its figure is the median call. The ratio of a round
+is numpy's figure by rooftune's: above 1, rooftune is faster. The results are compared once.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ def timed(library: str, size: int, seconds: float, device: str | None) -> float:
 
 
 def compare(size: int, rounds: int, seconds: float, device: str | None) -> dict[str, object]:
+    from rooftune.tuning.ties import in_turn
+
     timed("rooftune", size, 0.0, device)  # tunes
     times: dict[str, list[float]] = {"numpy": [], "rooftune": []}
     for turn in range(rounds):
-        for library in ("numpy", "rooftune") if turn % 2 == 0 else ("rooftune", "numpy"):
+        for library in in_turn(["numpy", "rooftune"], turn):
             times[library].append(timed(library, size, seconds, device))
     ratios = [n / r for n, r in zip(times["numpy"], times["rooftune"], strict=True)]
     low, middle, high = quantiles(ratios, n=4)

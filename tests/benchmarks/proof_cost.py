@@ -23,6 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rooftune.tuning.ties import in_turn
+
 ALLOWED = 1.3
 
 
@@ -40,7 +42,7 @@ def main() -> int:
     runs: dict[str, list[dict[str, Any]]] = {"off": [], "worker": []}
     warm: list[dict[str, Any]] = []
     for number in range(given.rounds):
-        for mode in ("off", "worker") if number % 2 == 0 else ("worker", "off"):
+        for mode in in_turn(["off", "worker"], number):
             with tempfile.TemporaryDirectory() as home:
                 if given.probed:
                     only_probe(given, Path(home))

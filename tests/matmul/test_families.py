@@ -369,6 +369,15 @@ def test_the_largest_matrices_are_read_as_streams_only():
             function(Problem.of(1, 8192, 8192), profile, **params)
 
 
+@pytest.mark.parametrize(("n", "k", "missed"), [(4096, 4096, False), (5000, 4000, True), (5000, 3000, False)])
+def test_reading_without_streams_is_foreseen_to_be_slower_beyond_the_caches_only(n, k, missed):
+    profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
+    function, params = PLANS["simple_vec_mat"]
+    detour = function(Problem.of(1, n, k), profile, **params).calls[0].detour
+    assert detour == (gemv.NO_STREAMS if missed else 1.0)
+    assert gemv.NO_STREAMS > 1.0
+
+
 def test_large_matrices_times_vectors_are_left_to_the_kernels_for_vectors():
     profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
     for name in ("cpu_gemm", "cpu_gemm_packed"):

@@ -92,7 +92,8 @@ def plan(
     options = (
         type_options(problem)
         + layout_options(v, rows)
-        + defines(ON_CPU=int(profile.is_cpu), VW=width, STREAMS=STREAMS, AHEAD=AHEAD_BYTES, COLS=most_cols, ADDED=ADDED)
+        + defines(VW=width, STREAMS=STREAMS, AHEAD=AHEAD_BYTES, COLS=most_cols, ADDED=ADDED)
+        + defines(ON_CPU=int(profile.is_cpu))
     )
     source, items = kernel_text(*KERNELS), min(count, profile.compute_units)
     name = "gemv_rows" if rows else "gemv_columns"
