@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 
 from .device.client import Client
 from .device.memory import check_available
 from .errors import UsageError, WorkError
+from .matmul.arrays import device_array
 from .matmul.cost import compute_ops
 from .matmul.key import MatmulAutotuneKey
+from .matmul.operation import of_device_arrays, request_of
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import MatmulInputs
 from .session import Session
@@ -141,7 +144,25 @@ def _run(session: Session, client: Client, shape: Shape, problem: Problem, repea
             lambda: session.decide(client, inputs),
             lambda: session.execute(client, inputs),
             repeat,
+            again=_call(session, client, inputs),
         )
     except WorkError as error:
         cost = failed(error)
     return ShapeRun(shape, problem, key, cost)
+
+
+def _call(session: Session, client: Client, inputs: MatmulInputs) -> Callable[[], object]:
+    """The product of these operands as programs call it: of device arrays, into one, and waited for."""
+    problem, precision = inputs.problem, inputs.problem.precision
+    operands = ((problem.lhs, inputs.lhs), (problem.rhs, inputs.rhs), (problem.out, inputs.out))
+    a, b, out = (device_array(client.queue, operand, buffer) for operand, buffer in operands)
+    dtype = "bf16" if problem.elem is Elem.BF16 else None
+    request = request_of(precision=precision, dtype=dtype, client=client)
+
+    def call() -> None:
+        event = session.hot.launch(a, b, out, precision, dtype, client, None, None)
+        if not isinstance(event, cl.Event):
+            event = of_device_arrays(session, a, b, out, request)[1]
+        client.wait(event)
+
+    return call

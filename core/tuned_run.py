@@ -81,25 +81,31 @@ def cost_of(
     run: Callable[[], object],
     repeat: int,
     *,
+    again: Callable[[], object] | None = None,
     proven: Usage | None = None,
 ) -> Cost:
     """Decides and runs a problem, then runs it `repeat` times more, which the session's progress is told.
 
+    `again` is one of these later runs, and waits for it; without it they are as the first.
     `proven`: what workers had done before anything was done for this problem, where some were started early.
     """
     progress = session.context.progress
     client.sync()
     start, proven = client.counters.snapshot(), proven or session.prover.usage
+
+    def run_and_wait() -> None:
+        run()
+        client.sync()
+
     began, watch = time.perf_counter(), Stopwatch()
     outcome = decide()
-    run()
-    client.sync()
+    run_and_wait()
     first_s, waited_s = time.perf_counter() - began, watch.waited_s
     first, middle = client.counters.since(start), client.counters.snapshot()
     next_s: list[float] = []
     progress("call", 0, repeat)
     for done in range(1, repeat + 1):
-        next_s.append(_call(client, run))
+        next_s.append(_timed(again or run_and_wait))
         if next_s[-1] >= SLOW_CALL_S:
             progress("call", done, repeat)
     return Cost(
@@ -114,8 +120,7 @@ def cost_of(
     )
 
 
-def _call(client: Client, run: Callable[[], object]) -> float:
+def _timed(call: Callable[[], object]) -> float:
     began = time.perf_counter()
-    run()
-    client.sync()
+    call()
     return time.perf_counter() - began

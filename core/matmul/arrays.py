@@ -12,7 +12,7 @@ import pyopencl.array as cl_array
 
 from ..device.client import Client
 from ..errors import DtypeError, UsageError
-from .problem import Elem
+from .problem import Elem, Operand
 from .shapes import View
 
 # A view whose memory span is wider than this many times its elements is repacked rather than sent whole.
@@ -23,6 +23,7 @@ FORGOTTEN = "a buffer let go of"
 
 _ELEMS = {"float16": Elem.F16, "float32": Elem.F32, "float64": Elem.F64, "bfloat16": Elem.BF16}
 SUPPORTED = "float16, bfloat16, float32, float64"
+_NAMES = {elem: name for name, elem in _ELEMS.items()}
 _HINTS = {
     "b": "Convert with .astype(numpy.float32); for the boolean product compare the result with 0.",
     "iu": "Convert with .astype(numpy.float32), or float64 for integers above 2**24. "
@@ -56,6 +57,15 @@ def elem_of(dtype: np.dtype[Any], wanted: str | None = None) -> Elem:
             hint=(hints or ["Convert with .astype(numpy.float32)."])[0],
         )
     return elem
+
+
+def device_array(queue: cl.CommandQueue, operand: Operand, buffer: cl.Buffer) -> cl_array.Array:
+    """The operand that lies in a buffer as an array for `queue`; bf16 as uint16."""
+    dtype = np.dtype("uint16" if operand.elem is Elem.BF16 else _NAMES[operand.elem])
+    strides = tuple(stride * dtype.itemsize for stride in operand.strides)
+    return cl_array.Array(
+        queue, operand.shape, dtype, data=buffer, offset=operand.offset_bytes, strides=strides
+    )
 
 
 def common_dtype(a: np.dtype[Any], b: np.dtype[Any], wanted: str | None) -> np.dtype[Any]:

@@ -21,6 +21,28 @@ from .conftest import DEVICES
 __all__ = ["command"]
 
 
+NEXT = [
+    ("24", "f32", 1),
+    ("24T", "bf16", 1),
+    ("1x24x17", "f64", 1),
+    ("17x1x24t", "f32", 3),
+    ("9x5x1tT", "f16", 2),
+]
+
+
+@pytest.mark.skipif(not DEVICES, reason="no OpenCL device")
+@pytest.mark.parametrize(("shape", "dtype", "batch"), NEXT)
+def test_the_next_calls_are_remembered_products_of_arrays_with_the_same_key(tmp_path, shape, dtype, batch):
+    (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"\n[proof]\nmode = "off"\n')
+    session = sessions.Session()
+    options = {"dtype": dtype, "batch": batch, "device": DEVICES[0].index, "session": session}
+    (cold,) = tune([shape], repeat=3, **options)["shapes"]
+    assert cold["source"] == "tuned"
+    assert cold["launches"]["next"] == {"MatmulEntry": 3}
+    assert cold["next"]["count"] == 3 and cold["compiles"]["next"] == 0
+    assert len(session.hot.memory.launches) == 1
+
+
 def test_devices_are_those_the_command_lists(command):
     assert devices() == command("devices", "--json").json["devices"]
 

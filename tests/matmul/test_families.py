@@ -229,9 +229,9 @@ def test_cpu_blocks_of_any_size(client, shape, how, wide, tall, depth, turns):
 
 @QUIET
 @given(
-    m=st.integers(9, 64),
-    n=st.integers(9, 64),
-    k=st.integers(1, 64),
+    m=st.integers(9, 128),
+    n=st.integers(9, 128),
+    k=st.integers(1, 128),
     elem=st.sampled_from([Elem.F32, Elem.F64]),
     layouts=st.tuples(*[st.sampled_from(["contiguous", "offset", "broadcast"])] * 2),
     pitch=st.integers(0, 3),
@@ -243,13 +243,20 @@ def test_small_products_of_any_size(client, m, n, k, elem, layouts, pitch):
 def test_small_products_are_one_launch_of_one_item_without_copies():
     profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
 
-    def name(*shape, elem=Elem.F32, **flags):
-        (call,) = plan_of(PLANS["cpu_gemm_packed"], Problem.of(*shape, elem, **flags), profile).calls
+    def name(candidate, *shape, elem=Elem.F32, **flags):
+        (call,) = plan_of(PLANS[candidate], Problem.of(*shape, elem, **flags), profile).calls
         return call.name
 
-    assert {name(64, 64, 64), name(9, 33, 1), name(16, 16, 1024)} == {"cpu_small"}
-    assert {name(64, 64, 65), name(8, 64, 64), name(64, 64, 64, elem=Elem.F16)} == {"cpu_gemm"}
-    assert {name(64, 64, 64, elem=Elem.F64), name(32, 32, 32, rhs_transposed=True)} == {"cpu_gemm"}
+    small = {(64, 64, 64), (9, 33, 1), (16, 16, 1024)}
+    between = {(64, 64, 65), (128, 128, 128), (100, 9, 1000)}
+    assert {name("cpu_gemm_packed", *shape) for shape in small} == {"cpu_small"}
+    assert {name("cpu_gemm_packed", *shape) for shape in between} == {"cpu_gemm"}
+    assert {name("cpu_gemm", *shape) for shape in small | between} == {"cpu_small"}
+    assert name("cpu_gemm_packed", 64, 64, 64, elem=Elem.F64) == "cpu_gemm"
+    assert name("cpu_gemm", 64, 64, 64, elem=Elem.F64) == "cpu_small"
+    assert {name("cpu_gemm", 128, 128, 129), name("cpu_gemm", 8, 64, 64)} == {"cpu_gemm"}
+    assert name("cpu_gemm", 64, 64, 64, elem=Elem.F16) == "cpu_gemm"
+    assert name("cpu_gemm_packed", 32, 32, 32, rhs_transposed=True) == "cpu_gemm"
 
 
 def test_of_two_candidates_with_the_same_launch_one_refuses():
@@ -554,7 +561,7 @@ def test_sizes_up_to_1025(client, name, elem):
 
 def test_copying_rhs_or_not_and_slices_are_one_program():
     profile = DeviceProfile("any", kind="cpu", compute_units=2, vector_width_f32=16, local_bytes=2 << 20)
-    for shape in [(65, 65, 65), (1000, 1000, 1000), (128, 128, 8192), (1, 2048, 4096), (4096, 64, 1024)]:
+    for shape in [(129, 129, 129), (1000, 1000, 1000), (128, 128, 8192), (1, 2048, 4096), (4096, 64, 1024)]:
         problem = Problem.of(*shape, Elem.F32)
         names = ("cpu_gemm", "cpu_gemm_packed", "split_k")
         plans = [PLANS[name][0](problem, profile, **PLANS[name][1]) for name in names]

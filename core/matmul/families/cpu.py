@@ -324,7 +324,7 @@ def plan(
     """One launch, or two where lhs is packed first. Raises UnsupportedError.
 
     `packed`: copy rhs even where it could be read in place. Where both ways are the same launch one refuses:
-    of two that are equal, noise would choose.
+    of two that are equal, noise would choose. Small products that are not packed are computed by one core.
     On few cores, vectors times matrices that the gemv candidates read as streams are left to them: blocks
     were never faster there, in f32 up to a third slower, and as fast in single minutes, which then decided.
     On sixteen they took 0.7 to 1.4 times as long.
@@ -334,9 +334,10 @@ def plan(
         if not packed and not rhs_in_place(problem) and cautious_floats(profile) == vector_floats(profile):
             raise UnsupportedError(f"{NOT_IN_PLACE}: matmul_cpu_gemm_packed is the same")
         if cpu_small.usable(problem, profile):
-            if packed:
+            if not packed:
+                return cpu_small.plan(problem, cautious_floats(profile))
+            if cpu_small.surely_fastest(problem):
                 raise UnsupportedError("so small a product copies nothing: matmul_cpu_gemm is the same")
-            return cpu_small.plan(problem, cautious_floats(profile))
         if gemv.read_in_streams(problem, walk, profile):
             raise UnsupportedError("so large a matrix times a vector is left to the candidates for vectors")
     t = tiles or tile(problem, profile, packed)

@@ -2,7 +2,7 @@
  *
  *   VW, NV, MR   the register tile: MR rows of NV vectors of VW elements, as in cpu.cl; the result is at least
  *                as large. The last tile of a row and of a column begins earlier instead of being smaller, and
- *                computes some results again.
+ *                computes some results again; where one vector is enough for what is left of the rows, it has one.
  *
  * lhs and rhs have contiguous rows. What is not needed is no argument: each costs time in every launch.
  */
@@ -12,6 +12,31 @@ typedef struct {
 } args_t;
 
 #define NR (NV * VW)
+
+/* One register tile with `vectors` vectors a row, at column col of the rows that a, and out, begin with. */
+#define TILE(vectors, col)                                                                                   \
+    do {                                                                                                     \
+        acc_v acc[MR][vectors];                                                                              \
+        _Pragma("unroll") for (int i = 0; i < MR; i++)                                                       \
+            _Pragma("unroll") for (int j = 0; j < vectors; j++)                                              \
+                acc[i][j] = 0;                                                                               \
+        __global const acc_t *b = rhs + (col);                                                               \
+        for (int p = 0; p < k; p++) {                                                                        \
+            acc_v y[vectors];                                                                                \
+            _Pragma("unroll") for (int j = 0; j < vectors; j++)                                              \
+                y[j] = LOAD_ACCV(b, j * VW);                                                                 \
+            _Pragma("unroll") for (int i = 0; i < MR; i++)                                                   \
+            {                                                                                                \
+                acc_v x = (acc_v)(a[i][p]);                                                                  \
+                _Pragma("unroll") for (int j = 0; j < vectors; j++)                                          \
+                    acc[i][j] += x * y[j];                                                                   \
+            }                                                                                                \
+            b += rhs_pitch;                                                                                  \
+        }                                                                                                    \
+        _Pragma("unroll") for (int i = 0; i < MR; i++)                                                       \
+            _Pragma("unroll") for (int j = 0; j < vectors; j++)                                              \
+                STORE_ACCV(acc[i][j], out, (row + i) * out_pitch + (col) + j * VW);                          \
+    } while (0)
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
 __kernel void cpu_small(BUFFER_ARGS, const args_t args)
@@ -28,33 +53,10 @@ __kernel void cpu_small(BUFFER_ARGS, const args_t args)
         for (int i = 0; i < MR; i++)
             a[i] = lhs + (row + i) * lhs_pitch;
         for (int c = 0; c < n; c += NR) {
-            int col = min(c, n - NR);
-            acc_v acc[MR][NV];
-#pragma unroll
-            for (int i = 0; i < MR; i++)
-#pragma unroll
-                for (int j = 0; j < NV; j++)
-                    acc[i][j] = 0;
-            __global const acc_t *b = rhs + col;
-            for (int p = 0; p < k; p++) {
-                acc_v y[NV];
-#pragma unroll
-                for (int j = 0; j < NV; j++)
-                    y[j] = LOAD_ACCV(b, j * VW);
-#pragma unroll
-                for (int i = 0; i < MR; i++) {
-                    acc_v x = (acc_v)(a[i][p]);
-#pragma unroll
-                    for (int j = 0; j < NV; j++)
-                        acc[i][j] += x * y[j];
-                }
-                b += rhs_pitch;
-            }
-#pragma unroll
-            for (int i = 0; i < MR; i++)
-#pragma unroll
-                for (int j = 0; j < NV; j++)
-                    STORE_ACCV(acc[i][j], out, (row + i) * out_pitch + col + j * VW);
+            if (n - c > VW)
+                TILE(NV, min(c, n - NR));
+            else
+                TILE(1, n - VW);
         }
     }
 }
