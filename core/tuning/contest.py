@@ -53,7 +53,7 @@ QUICK_SAMPLES = 6
 would compare one turn's beginning with the next one's."""
 
 PROBED_AGAIN = 3
-"""How often peaks are measured once more at most, for a candidate that beats them."""
+"""How often peaks are measured once more at most in a tuning, for candidates that beat them."""
 
 COMPILERS = min(4, os.cpu_count() or 1)
 
@@ -129,6 +129,7 @@ class Contest:
     told: int = 0
     """The last count that progress was told of in this round: it never goes back."""
     comparing: bool = False
+    probed_again: int = 0
 
     # What is good enough
 
@@ -151,12 +152,16 @@ class Contest:
         self.context.progress("probe", 0, 1)
         with self.timed("probe_s"):
             try:
-                self.bounds = self.tunables.bounds(self.key, self.inputs)
+                self.stand_by(self.tunables.bounds(self.key, self.inputs))
             except (MeasurementError, OutOfMemoryError) as error:
                 self.context.warn(f"the peaks can't be probed, so nothing stops early: {reason_of(error)}")
         self.context.progress("probe", 1, 1)
-        if self.bounds is not None and self.context.level is not Level.FULL:
-            self.limit_s = self.bounds.limit_s
+
+    def stand_by(self, bounds: Bounds | None) -> None:
+        """Takes these bounds, and the limit that belongs to them."""
+        self.bounds = bounds
+        if self.context.level is not Level.FULL:
+            self.limit_s = bounds.limit_s if bounds is not None else None
 
     @property
     def tolerance(self) -> float:
@@ -290,20 +295,33 @@ class Contest:
         `quick`: with few samples, for a turn of a search; an output found right before is not looked at.
 
         Dropped candidates never win a round. Should every survivor be disqualified, or one for whose times
-        others were passed over, all that are left are measured anew, against one another.
+        others were passed over, all that are left are measured anew, against one another. Should a round have
+        stopped at one that was not good enough, it goes on without those dropped.
         """
+        left = indexes
         while indexes:
             result = self.measure(indexes, quick)
             known = self.checks if quick else {}
             winner = next(
                 (s.index for s in result.ranking if s.index in known or self.output_holds(s.index)), None
             )
-            if winner is not None and not self.misled(result):
+            won = winner is not None and not self.misled(result)
+            if winner is not None and won and not (result.short_circuit and self.stopped_too_soon(winner)):
                 first = result.ranking[0].index == winner
                 self.short_circuit, self.tie_break = result.short_circuit, result.tie_break if first else None
                 return winner
-            indexes = [index for index in indexes if not self.is_out(index)]
+            left = [index for index in left if not self.is_out(index)]
+            indexes = [i for i in left if not won or self.evidence[i].outcome != "dropped"]
         return None
+
+    def stopped_too_soon(self, winner: int) -> bool:
+        """Whether the limit it was inside came of peaks probed too low, and it is outside the right one."""
+        before_s, median_s = self.limit_s, self.evidence[winner].median_s
+        self.mend_peaks()
+        if self.limit_s == before_s or (self.limit_s and median_s and median_s <= self.limit_s):
+            return False
+        self.events.append(Event("LimitLowered", self.tunables[winner].name))
+        return True
 
     def misled(self, result: RoundResult) -> bool:
         """Whether some were passed over for the times of one that is disqualified by now."""
@@ -480,7 +498,8 @@ class Contest:
         if isinstance(standing.error, OutOfMemoryError):
             self.memory_error = standing.error
         outcome = _OUTCOMES.get(standing.state, "skipped")
-        if outcome == "skipped" and standing.index in self.evidence:
+        known = self.evidence.get(standing.index)
+        if outcome == "skipped" and known is not None and known.outcome != "skipped":
             return
         reason = _NOT_REACHED if standing.state is State.WAITING else standing.reason
         self.evidence[standing.index] = replace(
@@ -494,14 +513,8 @@ class Contest:
         return Evidence(index, tunable.name, tunable.digest, outcome, reason=reason)
 
     def report_defects(self) -> None:
-        """A median below the roofline means that a peak was probed too low, perhaps in a busy moment.
-
-        It is probed once more, a few times at most; what is above the roofline still is said, and no peak
-        is made up for it.
-        """
-        for _ in range(PROBED_AGAIN):
-            if not self.above_roofline() or not self.probe_again():
-                break
+        """What is above the roofline, though peaks were probed again, is said; no peak is made up for it."""
+        self.mend_peaks()
         shares = self.above_roofline()
         self.events += [Event("RooflineExceeded", name, share) for name, share in shares.items()]
         if shares:
@@ -511,6 +524,14 @@ class Contest:
                 f"explains: a peak of {self.client.device_name} was probed too low. On an idle machine, "
                 "measure the peaks again with `tune probe all --fresh`, then tune with --cold"
             )
+
+    def mend_peaks(self) -> None:
+        """A median below the roofline means that a peak was probed too low, perhaps in a busy moment.
+
+        It is probed once more, a few times at most.
+        """
+        while self.probed_again < PROBED_AGAIN and self.above_roofline() and self.probe_again():
+            pass
 
     def above_roofline(self) -> dict[str, float]:
         """The shares of the roofline that candidates reached, of those that clock noise does not explain."""
@@ -526,8 +547,9 @@ class Contest:
         again = self.tunables.bounds_again
         if again is None:
             return False
+        self.probed_again += 1
         with self.timed("probe_s"), suppress(MeasurementError, OutOfMemoryError):
-            self.bounds = again(self.key, self.inputs) or self.bounds
+            self.stand_by(again(self.key, self.inputs) or self.bounds)
             return True
         return False
 

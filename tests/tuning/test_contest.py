@@ -231,6 +231,76 @@ def test_peaks_that_can_not_be_probed_again_stand() -> None:
     assert scene.decide().bounds == bounds(2 * MS) and len(scene.said) == 1
 
 
+def test_a_limit_of_peaks_that_were_too_low_does_not_stop_the_tuning() -> None:
+    scene = Scene()
+    scene.add("slow", 30 * MS)
+    scene.add("beats_the_peak", 5 * MS)
+    scene.add("better", 4.3 * MS)
+    scene.add("best", 3.8 * MS)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(10 * MS), lambda key, inputs: bounds(3.4 * MS))
+    decision = scene.decide()
+    assert decision.name == "best" and decision.short_circuit
+    assert decision.bounds == bounds(3.4 * MS) and decision.limit_s == decision.bounds.limit_s
+    assert decision.median_s <= decision.limit_s and not scene.said
+    assert scene.runs("slow") <= 4, "who is far behind is not sampled anew"
+    stops = [(e.kind, e.name) for e in decision.events if e.kind in ("ShortCircuit", "LimitLowered")]
+    early = "beats_the_peak"
+    assert stops == [("ShortCircuit", early), ("LimitLowered", early), ("ShortCircuit", "best")]
+
+
+def test_without_a_candidate_inside_the_right_limit_all_of_the_round_are_sampled() -> None:
+    scene = Scene()
+    for name, seconds in [("beats_the_peak", 5 * MS), ("better", 4 * MS), ("between", 4.5 * MS)]:
+        scene.add(name, seconds)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(10 * MS), lambda key, inputs: bounds(3 * MS))
+    decision = scene.decide()
+    assert decision.name == "better" and not decision.short_circuit and decision.measured == 3
+    assert decision.bounds == bounds(3 * MS) and decision.limit_s == pytest.approx(3.75 * MS)
+
+
+def test_who_is_inside_the_limit_of_the_right_peaks_too_is_good_enough() -> None:
+    scene = Scene()
+    scene.add("a", 5 * MS)
+    scene.add("b", 4 * MS)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(6 * MS), lambda key, inputs: bounds(4.5 * MS))
+    decision = scene.decide()
+    assert decision.name == "a" and decision.short_circuit and scene.runs("b") == 0
+    assert decision.limit_s == decision.bounds.limit_s == pytest.approx(4.5 * MS / 0.8)
+
+
+def test_peaks_beaten_again_and_again_are_probed_a_few_times_and_the_tuning_ends() -> None:
+    scene = Scene()
+    for name, seconds in [("a", 6 * MS), ("b", 3 * MS), ("c", 1.5 * MS), ("d", 0.5 * MS), ("e", 0.2 * MS)]:
+        scene.add(name, seconds)
+    better = [4 * MS, 2 * MS, 1 * MS]
+    scene.tunables.with_bounds(lambda key, inputs: bounds(10 * MS), lambda key, inputs: bounds(better.pop(0)))
+    decision = scene.decide()
+    assert not better and decision.bounds == bounds(1 * MS) and decision.limit_s == decision.bounds.limit_s
+    assert decision.name == "d" and decision.short_circuit and scene.runs("e") == 0
+    assert len(scene.said) == 1
+
+
+def test_peaks_that_stay_too_low_leave_the_stop_and_are_reported() -> None:
+    scene = Scene()
+    scene.add("a", 1 * MS)
+    scene.add("b", 0.5 * MS)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(2 * MS), lambda key, inputs: bounds(2 * MS))
+    decision = scene.decide()
+    assert decision.name == "a" and decision.short_circuit and len(scene.said) == 1
+    assert [event.kind for event in decision.events].count("RooflineExceeded") == 1
+
+
+@pytest.mark.parametrize("level", [Level.BALANCED, Level.FULL])
+def test_the_limit_belongs_to_the_bounds_where_nothing_stopped_early_too(level: Level) -> None:
+    scene = Scene(short_circuit=False, level=level)
+    scene.add("a", 1 * MS)
+    scene.add("b", 2 * MS)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(2 * MS), lambda key, inputs: bounds(0.9 * MS))
+    decision = scene.decide()
+    assert decision.bounds == bounds(0.9 * MS)
+    assert decision.limit_s == (None if level is Level.FULL else decision.bounds.limit_s)
+
+
 @pytest.mark.parametrize("error", [MeasurementError("unstable"), OutOfMemoryError("full")])
 def test_peaks_that_can_not_be_probed_leave_a_tuning_without_a_limit(error: Exception) -> None:
     scene = Scene()
@@ -683,6 +753,16 @@ def test_a_turn_that_something_else_slowed_is_compared_as_if_it_had_not_been() -
         scene.add(name, 1.5 * MS)
     scene.tunables.with_search(lambda key: Turns([0, 1], [2, 3, 4]))
     assert scene.decide().name == "best"
+
+
+def test_a_search_goes_on_when_it_stopped_at_the_limit_of_peaks_that_were_too_low() -> None:
+    scene = Scene()
+    for name, seconds in [("a", 5 * MS), ("b", 6 * MS), ("c", 4 * MS), ("d", 4.4 * MS)]:
+        scene.add(name, seconds)
+    scene.tunables.with_bounds(lambda key, inputs: bounds(10 * MS), lambda key, inputs: bounds(3.3 * MS))
+    scene.tunables.with_search(lambda key: Turns([0, 1], [2, 3]))
+    decision = scene.decide()
+    assert decision.name == "c" and decision.limit_s == decision.bounds.limit_s
 
 
 def test_finalists_are_run_a_few_times_in_a_row_for_a_sample() -> None:
