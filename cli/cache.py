@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from rooftune.store.database import Database
     from rooftune.tuning.decision import Decision, Evidence
 
+BUILT_IN = "matmul"
+"""The tuner of matrix products, whatever kernels of one's own are called."""
 NOT_POSSIBLE = 4
 """Exit code: the work was not, or not fully, possible."""
 
@@ -62,7 +64,8 @@ TunerOption = Annotated[
         "--tuner",
         metavar="NAME",
         autocompletion=tuners,
-        help="Those of this tuner: matmul, or your own as `tune cache ls` names it.",
+        help="Those of this tuner: matmul for the products of `tune shapes`, or your own by the name before "
+        "the key in `tune cache ls`: kernel:NAME for one of `tune kernel`.",
     ),
 ]
 OfDeviceOption = Annotated[
@@ -80,8 +83,9 @@ def ls(common: Common, db: DbOption = None) -> None:
     """List what is stored: entries by namespace, then every decision.
 
     A key is its bucketed size (MxNxK where they differ), batch, element type, t and T for transposed
-    operands, and @32 where strides are multiples of 32 bytes only. Before the keys of other tuners is their
-    name.
+    operands, ? for one with gaps between its elements, reversed or broadcast, and @32 where strides are
+    multiples of 32 bytes only. Before the keys of other tuners is their name, that of kernels of
+    `tune kernel` after `kernel:`.
     """
     with closing(_open(common.settings(), db)) as database:
         stored, counts = _stored(database), database.counts()
@@ -148,7 +152,8 @@ def rm(
     with closing(_open(common.settings(), db, write=True)) as database:
         chosen = _choose(database, ids, tuner, device, older_than)
         removed = 0
-        if chosen and confirmed(f"Remove {_count(len(chosen), 'decision')}?", yes, common.json):
+        what = f"{_count(len(chosen), 'decision')}{_of_tuners(chosen)}"
+        if chosen and confirmed(f"Remove {what}?", yes, common.json):
             removed = database.delete([item.entry for item in chosen])
             left = {entry.id for entry, _ in database.scan("autotune")}
             if left.intersection(item.id for item in chosen):
@@ -316,19 +321,37 @@ def _stored(database: Database) -> list[StoredDecision]:
 def _choose(
     database: Database, ids: list[str] | None, tuner: str | None, device: str | None, older_than: str | None
 ) -> list[StoredDecision]:
-    from rooftune.store.browse import find_decisions, find_tuner, parse_age, printable, select_decisions
+    from rooftune.store.browse import (
+        find_decisions,
+        find_tuner,
+        parse_age,
+        printable,
+        select_decisions,
+        short_tuner,
+    )
 
     stored = _stored(database)
     if tuner is not None:
-        named = find_tuner(stored, tuner)
-        if named is None:
-            tuners = ", ".join(sorted({printable(item.tuner) for item in stored}))
-            say(f"tuner '{tuner}' has no decisions here; {f'these have: {tuners}' if tuners else 'none has'}")
+        named = tuner if tuner == BUILT_IN else find_tuner(stored, tuner)
+        tuners = sorted({item.tuner for item in stored})
+        if named not in tuners:
+            names = ", ".join(map(printable, tuners))
+            say(f"tuner '{tuner}' has no decisions here; {f'these have: {names}' if names else 'none has'}")
+        for other in tuners:
+            if other != named and short_tuner(other) == tuner:
+                say(f"{printable(other)} is another tuner: its decisions are not among these")
         tuner = named or tuner
     if ids:
         stored = find_decisions(stored, ids)
     age = parse_age(older_than) if older_than is not None else None
     return select_decisions(stored, tuner=tuner, device=device, older_than=age)
+
+
+def _of_tuners(chosen: Sequence[StoredDecision]) -> str:
+    """Whose decisions these are, for the question whether to remove them."""
+    from rooftune.store.browse import printable
+
+    return f" of {', '.join(sorted({printable(item.tuner) for item in chosen}))}"
 
 
 def confirmed(question: str, yes: bool, as_json: bool) -> bool:

@@ -130,9 +130,11 @@ def _listed(stored: Iterable[StoredDecision]) -> Iterator[Offer]:
 def _tuners(stored: Iterable[StoredDecision], *always: str) -> Iterator[Offer]:
     from rooftune.store.browse import short_tuner
 
-    for name in dict.fromkeys([*always, *(item.tuner for item in stored)]):
+    names = dict.fromkeys([*always, *(item.tuner for item in stored)])
+    for name in names:
+        short = short_tuner(name)
         if name != "matmul" or name in always:
-            yield short_tuner(name), ""
+            yield short if short == name or short not in names else name, ""
 
 
 def _kernels(config: Config, given: dict[str, Any]) -> Iterator[Offer]:

@@ -32,8 +32,8 @@ WhatArgument = Annotated[
     typer.Argument(
         metavar="WHAT",
         autocompletion=own_tuners,
-        help="A shape, as for `tune shapes`; or a kernel of your own: SPEC.toml, or its name in "
-        "`tune cache ls`.",
+        help="A shape, as for `tune shapes`; or a kernel of your own: SPEC.toml, or the name before its "
+        "key in `tune cache ls`.",
     ),
 ]
 WhichArgument = Annotated[

@@ -51,8 +51,9 @@ def kernel(
     """Tune an OpenCL kernel of your own over the parameters its specification names.
 
     The winner is stored like any decision, and the specification with it: `rooftune.kernel(NAME)` runs
-    it from Python. Of many configurations only those that promise something are measured; at level full
-    all of them are. What a specification says is in docs/howto/kernel-specs.md.
+    it from Python. A run that fails leaves what is stored as it was. Of many configurations only those that
+    promise something are measured; at level full all of them are. What a specification says is in
+    docs/howto/kernel-specs.md.
     """
     tuning.check_cold_or_warm(cold, warm)
     settings = common.settings()

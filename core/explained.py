@@ -258,7 +258,8 @@ def explain_own(
 ) -> Explanation:
     """The explanation of a decision of another tuner, such as that of a specified kernel.
 
-    `what` is a specification's path, or a tuner's name as `tune cache ls` shows it. `which` is a problem
+    `what` is a specification's path, or a tuner's name as `tune cache ls` shows it; that of a specified
+    kernel also without `kernel:`. `which` is a problem
     size, or the id of a decision or its beginning; needed where there are several decisions. Raises
     UsageError, SpecError, and WorkError where nothing is stored.
     """
@@ -266,7 +267,7 @@ def explain_own(
     stored = [item for item in browse.stored_decisions(session.store.database) if item.tuner != TUNER]
     tuner = spec.tuner if spec is not None else browse.find_tuner(stored, what)
     if tuner is None:
-        names = ", ".join(dict.fromkeys(browse.short_tuner(item.tuner) for item in stored)) or "none yet"
+        names = ", ".join(dict.fromkeys(browse.printable(item.tuner) for item in stored)) or "none yet"
         raise UsageError(
             f"'{what}' is neither a shape nor a tuner with decisions here; those are: {names}",
             hint=f"{SHAPE_HINT} An own kernel is named by its SPEC.toml, or as `tune cache ls` does.",

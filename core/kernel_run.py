@@ -96,16 +96,19 @@ def tune_kernel(
     """Tunes the specification's sizes (or those given) in order on made-up data.
 
     `begin` is called with the label of each, `done` after it.
-    The specification is kept in the environment under its name. A size that no configuration can
-    compute, or that is cold where measuring is not allowed, has its `error` set.
+    The specification is kept in the environment under its name as soon as one size has a decision that
+    could be run; until then what stood under the name stays. A size that no configuration can compute, or
+    that is cold where measuring is not allowed, has its `error` set.
     """
     kernel = TunedKernel(session, client, spec)
-    remember(session.store, spec)
-    runs = []
+    runs: list[SizeRun] = []
     for size in sizes or spec.problem_sizes:
         begin(size_text(size))
-        runs.append(_run(session, kernel, size, repeat))
-        done(runs[-1])
+        run = _run(session, kernel, size, repeat)
+        if run.cost.decision is not None and all(earlier.cost.decision is None for earlier in runs):
+            remember(session.store, spec)
+        runs.append(run)
+        done(run)
     environment, level = session.config.environment.name, str(session.level)
     return KernelReport(
         spec.name, client.device_name, environment, level, len(kernel.configurations), tuple(runs)

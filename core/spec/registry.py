@@ -7,7 +7,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..folders import absolute
 from ..store.stores import Store
-from .spec import KernelSpec, load_spec, parse_spec, sources_of
+from .spec import KERNEL, KernelSpec, load_spec, parse_spec, sources_of
 
 
 def remember(store: Store, spec: KernelSpec) -> None:
@@ -22,11 +22,14 @@ def is_path(text: str) -> bool:
 
 
 def find_spec(store: Store, name: str | Path) -> KernelSpec:
-    """The specification at a path, or the one kept under a name. Raises SpecError, UsageError."""
+    """The specification at a path, or the one kept under a name, which may have `kernel:` before it.
+
+    Raises SpecError, UsageError.
+    """
     text = str(name)
     if isinstance(name, Path) or is_path(text):
         return load_spec(name)
-    row = store.kernels.load(text)
+    row = store.kernels.load(text) or store.kernels.load(text.removeprefix(KERNEL))
     if row is None:
         known = ", ".join(store.kernels.names()) or "none yet"
         raise UsageError(

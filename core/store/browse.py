@@ -217,7 +217,7 @@ def named_key(tuner: str, key: Any) -> str:
     """A key in a few words, for a list of several tuners' keys: another tuner's after its name."""
     if tuner == "matmul":
         return key_text(key)
-    return f"{short_tuner(tuner)} {own_key_text(key)}"
+    return f"{printable(tuner)} {own_key_text(key)}"
 
 
 def own_key_text(key: Any) -> str:
@@ -227,17 +227,18 @@ def own_key_text(key: Any) -> str:
 
 
 def short_tuner(tuner: str) -> str:
-    """A tuner's name as lists show it: that of a specified kernel without `kernel:`."""
+    """A tuner's name as people say it: that of a specified kernel without `kernel:`."""
     return printable(tuner).removeprefix("kernel:")
 
 
 def find_tuner(stored: Sequence[StoredDecision], text: str) -> str | None:
-    """The tuner with decisions that a text names, whole or as lists show it; None for none.
+    """The tuner with decisions that a text names: whole, as lists show it, or short; None for none.
 
-    UsageError for several.
+    A whole name is never another tuner's short one. UsageError for several.
     """
     tuners = sorted({item.tuner for item in stored})
-    fitting = [text] if text in tuners else [tuner for tuner in tuners if short_tuner(tuner) == text]
+    fitting = [tuner for tuner in tuners if text in (tuner, printable(tuner))]
+    fitting = fitting or [tuner for tuner in tuners if short_tuner(tuner) == text]
     if len(fitting) > 1:
         names = ", ".join(map(printable, fitting))
         raise UsageError(f"'{text}' names several tuners: {names}", hint="Give the whole name.")

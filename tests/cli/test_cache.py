@@ -236,7 +236,7 @@ def test_log(tune: Callable[..., Any], store: Path) -> None:
     assert [record["kind"] for record in records] == ["autotune", "autotune", "compilation", "sessions"]
     lines = tune("cache", "log", "--kind", "autotune").out.splitlines()
     assert len(lines) == 2 and "winner x" in lines[0] and "8192x8192x4096 f32 tT" in lines[0]
-    assert lines[1].endswith("autotune: key scale 64, winner y")
+    assert lines[1].endswith("autotune: key kernel:scale 64, winner y")
     compiled = tune("cache", "log", "--kind", "compilation").out
     assert compiled.endswith("compilation: kernels chain tile, took 500.00ms\n")
     assert tune("cache", "log", "--kind", "other").code == 2

@@ -55,17 +55,18 @@ def test_what_is_stored_is_offered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cubecl.toml").write_text('[environment]\npath = "local"')
     keep(tmp_path / "default.db", "matmul", "kernel:scale", "heat", "it's mine")
-    keep(tmp_path / "other.db", "heat")
+    keep(tmp_path / "other.db", "heat", "kernel:matmul")
     for file in ("scale.toml", "spare.toml"):
         (tmp_path / file).touch()
 
     assert offered("tune shapes --environment ") == ["default", "other"]
     assert offered("tune env rm o") == ["other"]
     assert offered("tune cache rm --tuner ") == ["matmul", "scale", "heat"]
+    assert offered("tune cache rm --environment other --tuner ") == ["matmul", "heat", "kernel:matmul"]
     assert offered("tune kernel s") == ["scale", "scale.toml", "spare.toml"]
     assert offered("tune explain ") == ["scale", "heat", "scale.toml", "spare.toml"]
     assert len(offered("tune cache show ")) == 4
-    assert len(offered("tune cache show --environment other ")) == 1
+    assert len(offered("tune cache show --environment other ")) == 2
     (ours,) = offered("tune explain heat ")
     assert ours in offered("tune cache show ")
 

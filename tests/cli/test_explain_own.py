@@ -45,7 +45,7 @@ def test_by_file_name_size_and_id(tuned, tune):
         (["scale", "70000"], 4, "Tune it first: tune kernel scale --size 70000 --environment own"),
         (["scale", "zz"], 2, "'zz' names no decision of this tuner; there are: "),
         (["scale", "300", "--dtype", "f64"], 2, "are for shapes"),
-        (["unknown"], 2, "'unknown' is neither a shape nor a tuner with decisions here; those are: scale"),
+        (["unknown"], 2, "neither a shape nor a tuner with decisions here; those are: kernel:scale"),
         (["64", "64"], 2, "one argument too many"),
     ],
 )
@@ -72,6 +72,23 @@ def test_what_was_imported_is_explained_without_its_specification(tuned, tune):
     assert tune("cache", "import", "some.json", "--environment", "new").code == 0
     page = tune("explain", "scale", "300", "--environment", "new")
     assert page.code == 0 and page.out.startswith("scale 300 on "), page.err
+
+
+def test_what_is_listed_is_what_is_taken(tuned, tune, tmp_path):
+    (tmp_path / "own.toml").write_text(f'name = "matmul"{SPEC}')
+    here = ("--environment", "both")
+    assert tune("kernel", "own.toml", "--repeat", "0", *here).code == 0
+    assert tune("cache", "rm", "--yes", "--tuner", "matmul", *here).out == "removed 0 decisions\n"
+    assert tune("shapes", "4", "--repeat", "0", *here).code == 0
+    listed = tune("cache", "ls", *here).out
+    assert "kernel:matmul 8192" in listed
+    page = tune("explain", "kernel:matmul", "5000", *here)
+    assert page.code == 0 and page.out == tune("explain", "matmul", "5000", *here).out, page.err
+    assert tune("kernel", "kernel:matmul", "--warm", "--repeat", "0", *here).code == 0
+    ran = tune("cache", "rm", "--yes", "--tuner", "matmul", *here)
+    assert ran.out == "removed 1 decision\n" and "kernel:matmul is another tuner" in ran.err
+    assert "kernel:matmul 8192" in tune("cache", "ls", *here).out
+    assert tune("cache", "rm", "--yes", "--tuner", "kernel:matmul", *here).out == "removed 1 decision\n"
 
 
 def test_one_configuration_has_no_decision_to_make_first(tune, tmp_path):

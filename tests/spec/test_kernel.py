@@ -13,6 +13,7 @@ from rooftune.errors import ArgumentError, UsageError, WorkError
 from rooftune.formats import load_schema
 from rooftune.kernel_run import tune_kernel
 from rooftune.spec.kernel import TunedKernel
+from rooftune.spec.registry import find_spec
 from rooftune.spec.spec import parse_spec
 
 from ..library.conftest import DEVICES, by_device, session_in
@@ -122,6 +123,31 @@ def test_a_kernel_that_does_not_compile_says_so(found, tmp_path):
     assert "nonsense" in error and error.count("OpenCL compiler refused") == 1
     assert "configurations tried: the OpenCL" in error
     assert error.splitlines()[-1].endswith("Mend the kernel or its specification.")
+
+
+@by_device
+def test_a_run_that_fails_leaves_what_was_tuned_under_its_name(found, tmp_path):
+    session = session_in(tmp_path)
+    _, client, report = tuned(session, found)
+    typo = SOURCE.replace("a * x[i]", "a * z[i]").replace("WRONG", "0")
+    wrong = SPEC.replace('"a * x"', '"a * x + 1"')
+    for source, text in ((typo, SPEC), (RIGHT, wrong)):
+        assert not tuned(session_in(tmp_path), found, source, text)[2].complete
+    again = session_in(tmp_path)
+    assert kernel("scale", session=again, client=client).best(5000) == report.sizes[0].configuration
+    assert find_spec(again.store, "scale").kernel.source == RIGHT
+
+
+@by_device
+def test_only_what_ran_is_known_by_name(found, tmp_path):
+    session = session_in(tmp_path)
+    named = 'name = "scal"' + SPEC
+    assert not tuned(session, found, "__kernel void scale() { nonsense }", named)[2].complete
+    with pytest.raises(UsageError, match="there are: none yet"):
+        kernel("scal", session=session)
+    sizes = [(9000000000000000000,), (5000,)]
+    assert not tuned(session, found, text=named, sizes=sizes)[2].complete
+    assert kernel("scal", session=session).spec.name == "scal"
 
 
 def test_the_turns_of_a_search_are_counted_together(tmp_path):
