@@ -430,6 +430,8 @@ def _remark(item: StoredDecision) -> str:
 
 
 def _show_lines(item: StoredDecision) -> Iterator[str]:
+    from rooftune.store.browse import own_key_text
+
     facts: dict[str, object] = {
         "id": item.id,
         "key": json.dumps(item.key, ensure_ascii=False),
@@ -446,6 +448,8 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
         facts["damaged"] = "what is stored is no decision"
     else:
         facts["winner"] = decision.name
+        if decision.measured_on is not None:
+            facts["measured on"] = own_key_text(decision.measured_on)
         facts["limit"] = format_seconds(decision.limit_s)
         for bound in decision.bounds.bounds if decision.bounds else ():
             facts[f"bound {bound.resource}"] = format_bound(bound)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rooftune.verified import Verified, VerifyReport
 
 FOUND_SOMETHING = 4
-EXAMPLES = "each line is a key, shown by one of its shapes: not always the one that was tuned"
+EXAMPLES = "each line is a key, shown by the shape that was tuned, or by another where that is not known"
+_NOT_THE_TUNED = "that was on another shape of the key, or it is not known on which"
 DRIFTED_PERCENT = 3.0
 """A time that drifted by less is neither slower nor faster."""
 
@@ -38,9 +39,10 @@ def verify(
 ) -> None:
     """Prove stored decisions for matrix products again and measure each winner against its runner-up.
 
-    Without shapes: all for matrix products of this device, level and environment, each by an example of its
-    key's shapes; how many other tuners have is said. Says how far each winner's time has drifted; exits with
-    4 if a winner is wrong, or no longer the fastest. Nothing stored is changed.
+    Without shapes: all for matrix products of this device, level and environment, each on the shape that was
+    tuned, or on another of its key where that is not known; how many other tuners have is said. Says how far
+    each winner's time has drifted on the shape that was tuned, and nothing of that on another; exits with 4
+    if a winner is wrong, or no longer the fastest. Nothing stored is changed.
     """
     from rooftune.matmul.problem import Shape
 
@@ -94,12 +96,12 @@ def verify(
 
 def _lines(found: Verified) -> Iterator[str]:
     if found.decision is None:
-        yield f"{found.shape}  {found.problem}"
+        yield f"{found.title}  {found.problem}"
         return
     right = {True: "right", False: "WRONG", None: "not proven"}[found.proof.passed if found.proof else None]
-    parts = [f"{found.shape}  {found.decision.name}: {right}"]
+    parts = [f"{found.title}  {found.decision.name}: {right}"]
     if found.median_s is not None:
-        drift = f" ({_drift(found.drift)})" if found.drift is not None else ""
+        drift = f" ({_drift(found.drift)})" if found.drift is not None else _tuned_on(found)
         parts.append(f"{format_seconds(found.median_s)}{drift}")
     if found.runner_up is not None:
         parts.append(f"runner-up {found.runner_up} {format_seconds(found.runner_up_s)}")
@@ -126,11 +128,13 @@ def _summary(report: VerifyReport) -> Iterator[str]:
     drifted = ", ".join(
         f"{count} {what}" for count, what in ((slower, "slower"), (faster, "faster")) if count
     )
+    not_compared = sum(bool(each.median_s and each.drift is None) for each in found)
     missing = len(report.decisions) - len(found)
     parts = [
         f"{len(found)} decision{'s' if len(found) > 1 else ''}: {said}",
         f"{beaten} no longer the fastest" if beaten else "",
         f"{drifted} than when tuned, by more than {DRIFTED_PERCENT:.0f}%" if drifted else "",
+        f"{not_compared} not compared with when tuned: {_NOT_THE_TUNED}" if not_compared else "",
         f"{missing} shape{'s' if missing > 1 else ''} without a decision" if missing else "",
     ]
     yield "; ".join(filter(None, parts))
@@ -152,6 +156,15 @@ def _not_verified(others: dict[str, int]) -> str:
     what, are = ("decision", "is") if count == 1 else ("decisions", "are")
     tuners = "another tuner" if len(others) == 1 else "other tuners"
     return f"{count} {what} of {tuners} ({names}) {are} not verified: only those for matrix products are"
+
+
+def _tuned_on(found: Verified) -> str:
+    """That another shape was tuned, where one is known."""
+    tuned = found.tuned_on
+    if tuned is None:
+        return ""
+    batch = f" b{tuned['batch']}" if tuned["batch"] != 1 else ""
+    return f" (tuned on {tuned['shape']}{batch})"
 
 
 def _drift(percent: float) -> str:

@@ -13,13 +13,14 @@ from typing import Any
 from .decided import stored_decisions
 from .device.client import Client
 from .errors import DeviceFaultError, MeasurementError, OutOfMemoryError, UnsupportedError, WorkError
-from .matmul.example import example_of
+from .matmul.example import example_of, named, problem_named, shape_of
 from .matmul.key import MatmulAutotuneKey
 from .matmul.problem import Elem, Problem, Shape
 from .matmul.tunables import MatmulInputs
 from .proof.prover import Prover
 from .session import TUNER, Session
 from .shapes_run import random_inputs
+from .store.browse import key_text
 from .tuning.context import Verdict
 from .tuning.decision import Decision, read_decision
 from .tuning.ties import TieBreak, in_turn, paired_verdict
@@ -37,6 +38,8 @@ LEAST_WINDOW_S = 100e-6
 class Verified:
     """One decision looked at again. Times in seconds; `drift` is the change of the winner's time, in percent.
 
+    `title` is the shape with batch, type and precision. `tuned_on` is the shape and batch that the stored
+    samples are of, None where that is unknown; there is a drift only where this is what is measured now.
     `problem` is what is wrong with the decision, empty if nothing is; `note` is what could not be looked at,
     or looks wrong and is not.
     """
@@ -51,9 +54,14 @@ class Verified:
     comparison: TieBreak | None = None
     problem: str = ""
     note: str = ""
+    title: str = ""
+    measured_on: dict[str, Any] | None = None
+    tuned_on: dict[str, Any] | None = None
 
     @property
     def drift(self) -> float | None:
+        if self.tuned_on is None or self.tuned_on != self.measured_on:
+            return None
         stored_s = self.decision.median_s if self.decision else None
         return 100 * (self.median_s / stored_s - 1) if stored_s and self.median_s else None
 
@@ -62,6 +70,8 @@ class Verified:
         return {
             "shape": self.shape,
             "key": self.key.to_json(),
+            "measured_on": self.measured_on,
+            "tuned_on": self.tuned_on,
             "winner": decision.name if decision else None,
             "right": proof.passed if proof else None,
             "proof": {"where": proof.where, "reason": proof.reason} if proof else None,
@@ -122,9 +132,9 @@ def verify(
     """Proves the winners of stored decisions anew and measures them against their runners-up.
 
     With shapes: the decisions for those; without: all for matrix products of this device, level and
-    environment, while those of other tuners are counted. What is found wrong is reported and changes nothing
-    stored. `progress` is called with the label of each, its number and how many there are before it is looked
-    at, `done` with what was found after it.
+    environment, each on the shape that was tuned where that is known, while those of other tuners are
+    counted. What is found wrong is reported and changes nothing stored. `progress` is called with the title
+    of each, its number and how many there are before it is looked at, `done` with what was found after it.
     """
     # Without a store: what was once proven is proven again.
     prover = Prover(config=session.config.proof, warn=session.warn)
@@ -136,9 +146,9 @@ def verify(
             if shapes
             else _all(session, client, here)
         )
-        for number, (label, key, decision, problem) in enumerate(subjects, 1):
-            progress(label, number, len(subjects))
-            found.append(_look(session, client, prover, label, key, decision, problem))
+        for number, (plain, problem) in enumerate(subjects, 1):
+            progress(plain.title, number, len(subjects))
+            found.append(_look(session, client, prover, plain, problem))
             done(found[-1])
     finally:
         prover.close()
@@ -147,7 +157,8 @@ def verify(
     return VerifyReport(client.device_name, environment, level, tuple(found), others, outdated)
 
 
-Subject = tuple[str, MatmulAutotuneKey, Decision | None, Problem | None]
+Subject = tuple[Verified, Problem | None]
+"""What is to be filled in, and the problem to measure."""
 
 
 def _of_shapes(
@@ -156,7 +167,8 @@ def _of_shapes(
     for shape in shapes:
         problem = session.problem(shape, elem, batch, precision)
         decision = next(stored_decisions(session, [problem], client), None)
-        yield shape.label, MatmulAutotuneKey.build(problem, session.level), decision, problem
+        key = MatmulAutotuneKey.build(problem, session.level)
+        yield _subject(session, key, decision, problem, shape.label), problem
 
 
 def _all(session: Session, client: Client, here: Sequence[Decision]) -> Iterator[Subject]:
@@ -165,9 +177,33 @@ def _all(session: Session, client: Client, here: Sequence[Decision]) -> Iterator
         if decision.tuner != TUNER or decision.checksum != checksum:
             continue
         key = MatmulAutotuneKey.from_json(decision.key)
-        problem = example_of(key, session.level)
-        label = _label(problem) if problem is not None else key.short()
-        yield label, key, decision, problem
+        tuned = problem_named(decision.measured_on, key, session.level)
+        problem = tuned or example_of(key, session.level)
+        yield _subject(session, key, decision, problem), problem
+
+
+def _subject(
+    session: Session,
+    key: MatmulAutotuneKey,
+    decision: Decision | None,
+    problem: Problem | None,
+    shape: str = "",
+) -> Verified:
+    """Nothing found yet, but what is to be measured and what was."""
+    tuned = problem_named(decision.measured_on, key, session.level) if decision is not None else None
+    if problem is None:
+        plain = Verified(key.short(), key, decision, title=key_text(key.to_json()))
+    else:
+        shape = shape or shape_of(problem).label
+        plain = Verified(shape, key, decision, title=_title(shape, problem), measured_on=named(problem))
+    return replace(plain, tuned_on=named(tuned) if tuned is not None else None)
+
+
+def _title(shape: str, problem: Problem) -> str:
+    """The shape with what `tune cache ls` says of keys: batch, element type and precision."""
+    batch = f" b{problem.batch}" if problem.batch != 1 else ""
+    precision = f" {problem.precision}" if problem.precision != "full" else ""
+    return f"{shape}{batch} {problem.elem}{precision}"
 
 
 def _here(session: Session, client: Client) -> Iterator[Decision]:
@@ -185,21 +221,14 @@ def _passed_over(session: Session, client: Client, here: Sequence[Decision]) -> 
     return dict(sorted(others.items())), outdated
 
 
-def _label(problem: Problem) -> str:
-    views = [op.row_stride < op.col_stride for op in (problem.lhs, problem.rhs)]
-    return Shape("", problem.m, problem.n, problem.k, *views).label
-
-
 def _look(
     session: Session,
     client: Client,
     prover: Prover,
-    label: str,
-    key: MatmulAutotuneKey,
-    decision: Decision | None,
+    plain: Verified,
     problem: Problem | None,
 ) -> Verified:
-    plain = Verified(label, key, decision)
+    key, decision = plain.key, plain.decision
     if decision is None:
         return replace(plain, problem="no decision is stored for it")
     if decision.bad:

@@ -1,13 +1,16 @@
-"""A problem for a key: what to measure when only the key of a stored decision is known."""
+"""A problem for a stored decision: what it was tuned on where that is known, else another one of its key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, product
+from typing import Any
 
+from ..errors import UsageError
 from ..tuning.level import Level, anchor
 from .key import MatmulAutotuneKey
-from .problem import Problem
+from .problem import Operand, Problem, Shape
 
 MOST_TRIED = 4096
 
@@ -35,6 +38,38 @@ def example_of(key: MatmulAutotuneKey, level: Level) -> Problem | None:
         if MatmulAutotuneKey.build(problem, level) == key:
             return problem
     return None
+
+
+def named(problem: Problem) -> dict[str, Any] | None:
+    """The shape and batch whose fresh operands are this problem; None where there are none (other views)."""
+    lhs, rhs, out = (each.canonical() for each in (problem.lhs, problem.rhs, problem.out))
+    shape = shape_of(problem)
+    fresh = shape.problem(problem.elem, batch=problem.batch, precision=problem.precision)
+    if (lhs, rhs, out) != (fresh.lhs.canonical(), fresh.rhs.canonical(), fresh.out.canonical()):
+        return None
+    return {"shape": shape.label, "batch": problem.batch}
+
+
+def problem_named(name: Any, key: MatmulAutotuneKey, level: Level) -> Problem | None:
+    """The problem that `named` told of, if it has this key; None for what is no such name."""
+    try:
+        shape, batch = Shape.parse(name["shape"]), int(name["batch"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError):
+        return None
+    d = key.definition
+    problem = shape.problem(d.elem_lhs, batch=batch, precision=d.precision)
+    return problem if batch > 0 and MatmulAutotuneKey.build(problem, level) == key else None
+
+
+def shape_of(problem: Problem) -> Shape:
+    """Its shape as typed, where an operand with steps along its columns is a transposed view."""
+    shape = Shape("", problem.m, problem.n, problem.k, *map(_is_transposed, (problem.lhs, problem.rhs)))
+    return replace(shape, text=shape.label)
+
+
+def _is_transposed(operand: Operand) -> bool:
+    canonical = operand.canonical()
+    return canonical.row_stride < canonical.col_stride
 
 
 def _extents(anchored: int, key: MatmulAutotuneKey, level: Level) -> Iterator[int]:

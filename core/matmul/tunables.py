@@ -18,6 +18,7 @@ from ..tuning.foresight import NOTHING_FORESEEN, Foresight
 from ..tuning.level import Level
 from ..tuning.tunable import Tunable, TunableSet, TuneGroup
 from .candidates import CANDIDATES, Candidate
+from .example import named
 from .executor import Prepared, prepare
 from .floor import floor_s, foresight
 from .groups import tune_groups
@@ -150,6 +151,7 @@ class MatmulCandidates:
         tunables.with_check(check, check.ahead)
         tunables.with_floor(lambda _key, inputs, tunable: self.floor_s(tunable.name, inputs, bounds(inputs)))
         tunables.with_foresight(lambda _key, inputs, tunable: self.foresight(tunable.name, inputs))
+        tunables.with_problem(lambda _key, inputs: named(inputs.problem))
         groups = tune_groups(self.client.profile)
         for candidate in CANDIDATES:
             tunables.with_tunable(self._tunable(candidate, groups))

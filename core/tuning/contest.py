@@ -587,7 +587,15 @@ class Contest:
             checks=tuple(self.checks[i] for i in sorted(self.checks)),
             timings=Timings(**self.spent_s, wait_s=self.watch.waited_s),
             bad=bad,
+            measured_on=self.measured_on(index),
         )
+
+    def measured_on(self, winner: int) -> Any:
+        """Which problem its samples are of; None where that is unknown: kept ones may be of another."""
+        known, problem = self.evidence[winner], self.tunables.problem
+        if problem is None or known.kept or not known.timed:
+            return None
+        return json.loads(json.dumps(problem(self.key, self.inputs)))
 
     # When it goes wrong
 

@@ -110,7 +110,8 @@ class Timings:
 class Decision:
     """The winner for a key, and everything that led to it. `evidence` has every candidate, by index.
 
-    `key` is plain JSON data. `at` is UTC. `bad` says why the decision must not be used again, if so.
+    `key` is plain JSON data, and so is `measured_on`: which of the key's problems the winner's samples are
+    of, where that is known. `at` is UTC. `bad` says why the decision must not be used again, if so.
     """
 
     key: Any
@@ -132,6 +133,7 @@ class Decision:
     checks: tuple[Check, ...] = ()
     timings: Timings = field(default_factory=Timings)
     bad: str = ""
+    measured_on: Any = None
 
     @property
     def winner(self) -> Evidence:

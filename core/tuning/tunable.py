@@ -101,6 +101,7 @@ class TunableSet:
         self.check_ahead: Callable[[Any], object] | None = None
         self.floor: Callable[[Any, Any, Tunable], float | None] | None = None
         self.foresight: Callable[[Any, Any, Tunable], Foresight] | None = None
+        self.problem: Callable[[Any, Any], Any] | None = None
         self.search: Callable[[Any], SearchStrategy] | None = None
         self._tunables: list[Tunable] = []
         self._checksum = self._fingerprint = ""
@@ -155,6 +156,14 @@ class TunableSet:
         It changes who is compiled and measured first, and who then not at all.
         """
         self.foresight = foresight
+        return self
+
+    def with_problem(self, problem: Callable[[Any, Any], Any]) -> TunableSet:
+        """`problem(key, inputs)` tells, as JSON data, which of the key's problems these inputs are, or None.
+
+        A decision keeps it (`measured_on`), so that the very same can be measured again.
+        """
+        self.problem = problem
         return self
 
     def with_search(self, search: Callable[[Any], SearchStrategy]) -> TunableSet:

@@ -15,7 +15,7 @@ from rooftune.config import load_config
 from rooftune.decided import stored_decisions
 from rooftune.formats import load_schema
 from rooftune.matmul.key import MatmulAutotuneKey
-from rooftune.matmul.problem import Shape
+from rooftune.matmul.problem import Elem, Problem, Shape
 from rooftune.proof.adversaries import CANDIDATES, TABLE
 from rooftune.proof.subject import MatmulProof
 from rooftune.session import TUNER, Session
@@ -25,7 +25,7 @@ from rooftune.tuning.decision import Decision, Evidence
 from rooftune.tuning.place import Place
 from rooftune.tuning.ties import TieBreak
 from rooftune.tuning.tunable import key_text
-from rooftune.verified import Verified, VerifyReport, _judged, verify
+from rooftune.verified import Verified, VerifyReport, _judged, _title, verify
 
 SHAPE = Shape.parse("160")
 
@@ -89,6 +89,44 @@ def test_a_good_decision_is_good_with_and_without_its_shape(session):
         assert report.good
         (found,) = report.decisions
         assert found.proof.passed and found.median_s > 0 and found.drift is not None
+
+
+def test_the_shape_that_was_tuned_is_measured_and_another_is_not_compared_with_it(session):
+    other = Shape.parse("152x160x160")
+    key = MatmulAutotuneKey.build(session.problem(other))
+    assert key == MatmulAutotuneKey.build(session.problem(SHAPE))
+    tuned = {"shape": "160x160", "batch": 1}
+    assert stored(session).measured_on == tuned
+    (found,) = look(session).decisions
+    assert found.title == "160x160 f32" and found.tuned_on == found.measured_on == tuned
+    assert found.drift is not None
+    report = look(session, other)
+    (found,) = report.decisions
+    assert found.shape == "152x160x160" and found.proof.passed and found.median_s > 0 and found.drift is None
+    assert "(tuned on 160x160)" in next(_lines(found))
+    assert "1 not compared with when tuned" in next(_summary(report))
+    data = {"schema": "rooftune/verify/1", **report.to_json()}
+    assert data["decisions"][0]["drift_percent"] is None
+    jsonschema.validate(data, load_schema("verify"))
+
+
+def test_where_it_is_not_known_what_was_tuned_no_drift_is_given(session):
+    old = stored(session).to_json()
+    del old["measured_on"]
+    store(session, Decision.from_json(old))
+    for report in (look(session), look(session, SHAPE)):
+        (found,) = report.decisions
+        assert report.good and found.median_s > 0 and found.drift is None and found.tuned_on is None
+        assert "slower" not in next(_lines(found)) and "faster than" not in next(_lines(found))
+        said = next(_summary(report))
+        assert "1 not compared with when tuned" in said and "slower" not in said and "faster" not in said
+        jsonschema.validate({"schema": "rooftune/verify/1", **report.to_json()}, load_schema("verify"))
+
+
+def test_decisions_of_one_shape_are_told_apart_by_batch_type_and_precision(session):
+    assert _title("64x31x63", Problem.of(64, 31, 63)) == "64x31x63 f32"
+    assert _title("64x31x63", Problem.of(64, 31, 63, precision="tf32")) == "64x31x63 f32 tf32"
+    assert _title("64x31x63T", Problem.of(64, 31, 63, Elem.BF16, batch=3)) == "64x31x63T b3 bf16"
 
 
 def test_a_shape_without_a_decision_is_something_wrong(session):
@@ -203,7 +241,9 @@ def test_decisions_of_another_list_of_candidates_are_counted(session):
 def test_the_summary_counts_what_was_found():
     decision = Decision({}, 0, (Evidence(0, "mine", "", "measured", samples=(1.0,) * 3),))
     yes, no = Verdict(True, "", "worker"), Verdict(False, "far off", "worker")
-    good = Verified("8", None, decision, yes, 1.0)
+    tuned = {"shape": "8x8", "batch": 1}
+    good = Verified("8", None, decision, yes, 1.0, measured_on=tuned, tuned_on=tuned)
+    unknown = dataclasses.replace(good, median_s=2.0, tuned_on=None)
     beaten = dataclasses.replace(good, comparison=TieBreak("b", "mine", 10, 1.0, 1.0), problem="b is faster")
     slower, faster = dataclasses.replace(good, median_s=1.1), dataclasses.replace(good, median_s=0.9)
     wrong = Verified("8", None, decision, no, problem="wrong")
@@ -215,6 +255,8 @@ def test_the_summary_counts_what_was_found():
     assert summary() == summary(none) == []
     drifted = "than when tuned, by more than 3%"
     assert summary(good, slower, faster) == [f"3 decisions: all still right; 1 slower, 1 faster {drifted}"]
+    (said,) = summary(good, slower, unknown)
+    assert said.startswith(f"3 decisions: all still right; 1 slower {drifted}; 1 not compared with when")
     said = "2 decisions: 1 still right, 1 WRONG; 1 no longer the fastest; 1 shape without a decision"
     assert summary(beaten, wrong, none) == [said]
 

@@ -678,6 +678,30 @@ def test_a_decision_says_where_when_and_with_what_it_was_made() -> None:
     assert scene.records == [decision.record()]
 
 
+def test_a_decision_keeps_which_problem_its_winner_was_measured_on() -> None:
+    def scene_of(*times: float) -> Scene:
+        for name, seconds in zip("abcd", times, strict=False):
+            scene.add(name, seconds)
+        scene.tunables.key = lambda inputs: inputs // 10
+        scene.tunables.with_problem(lambda key, inputs: {"size": inputs, "key": key})
+        return scene
+
+    scene = Scene()
+    assert scene_of(1 * MS, 2 * MS, 3 * MS).decide(17).measured_on == {"size": 17, "key": 1}
+    scene.renew()  # the last one is gone: nothing is to be measured, and what was kept is of another problem
+    decision = scene_of(1 * MS, 2 * MS).decide(18)
+    assert decision.winner.kept and decision.measured_on is None
+    scene.renew()
+    assert scene_of(1 * MS, 2 * MS, 4 * MS, 0.5 * MS).decide(19).measured_on == {"size": 19, "key": 1}
+
+
+def test_a_decision_of_candidates_that_do_not_tell_their_problem_keeps_none() -> None:
+    scene = Scene()
+    scene.add("a", 1 * MS)
+    scene.add("b", 2 * MS)
+    assert scene.decide().measured_on is None
+
+
 def test_a_candidate_never_tried_says_why() -> None:
     scene, first, second = Scene(), TuneGroup("first", 2), TuneGroup("second", 1)
     scene.add("good", 1 * MS, first)

@@ -70,6 +70,7 @@ def decisions(draw: st.DrawFn) -> Decision:
         checks=tuple(draw(st.lists(st.builds(Check, TEXT, st.booleans(), TEXT, TEXT), max_size=3))),
         timings=draw(st.builds(Timings, SECONDS, SECONDS, SECONDS, SECONDS)),
         bad=draw(TEXT),
+        measured_on=draw(st.none() | KEYS),
     )
 
 
@@ -304,3 +305,9 @@ def places(data: Any) -> Iterator[tuple[Any, ...]]:
 def test_events_whose_value_cannot_be_told_are_refused(kind: str, value: Any) -> None:
     with pytest.raises(ValueError, match="the event"):
         Event.from_json({"kind": kind, "name": "a", "value": value})
+
+
+def test_a_decision_stored_before_it_was_kept_what_was_measured_is_valid_still() -> None:
+    data = example().to_json()
+    del data["measured_on"]
+    assert Decision.from_json(data) == example() and example().measured_on is None
