@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isclose
 from typing import Any
 
 from .decided import place_options, stored_decisions, tuning_command
@@ -117,6 +118,12 @@ class Explanation:
                 yield f"{check.name} computes wrong results here or cannot be proven: {check.reason}"
         for event in decision.events:
             yield from _told(event)
+        right_s = decision.bounds.limit_s if decision.bounds else None
+        if decision.limit_s and right_s and not isclose(decision.limit_s, right_s, rel_tol=1e-6):
+            yield (
+                f"its limit of {time_text(decision.limit_s)} is of peaks found wrong later: by those below "
+                f"it is {time_text(right_s)}; tuned anew (--cold), the key gets the right one"
+            )
         share, spread = decision.roofline, self.spread_of(winner)
         if share is not None and share < LOW_SHARE:
             yield (

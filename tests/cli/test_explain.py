@@ -74,6 +74,12 @@ def test_what_is_wrong_stale_or_from_elsewhere_is_a_sign():
     assert "has changed since" in signs(evidence=changed)
 
 
+def test_a_limit_that_is_not_that_of_the_bounds_is_a_sign():
+    """As an older version stored it when peaks were probed again."""
+    assert "its limit of 20" in signs(limit_s=20 * MS, short_circuit=True)
+    assert signs(limit_s=None) == ""
+
+
 def test_a_close_call_is_a_sign():
     assert "too close" in signs(tie_break=TieBreak(TEN.name, ELEVEN.name, 10, 1e-6, 0.5))
 
