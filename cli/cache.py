@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .brief import brief_names
 from .complete import decision_ids, one_of, tuners
 from .options import Common, common
 from .render import (
@@ -401,7 +402,7 @@ def _list_row(item: StoredDecision) -> list[str]:
     return [
         item.id[:SHORT_ID],
         fit(named_key(item.tuner, item.key), columns(sys.stdout) - 46),
-        printable(decision.name) if decision else "damaged",
+        printable(brief_names(decision)(decision.name)) if decision else "damaged",
         _time(decision.median_s if decision else None),
         f"{share:.0%}" if share is not None else "-",
         age_text(item.entry.at),
@@ -410,17 +411,42 @@ def _list_row(item: StoredDecision) -> list[str]:
 
 
 def _list_rows(headings: Sequence[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    """Whole rows: a winner's name that finds no room between key and time has a line of its own below."""
+    """Whole rows: where key and winner find no room side by side, the winner has a line of its own below."""
     table = [[*headings], *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    room = columns(sys.stdout) - sum(widths) - len(widths) + 1 + widths[2]
-    widths[2] = max(len(row[2]) for row in table if len(row[2]) <= max(room, len(headings[2])))
+    room = columns(sys.stdout) - sum(widths) - len(widths) + 1 + widths[1] + widths[2]
+    widths[1:3] = _shared(room, [(len(row[1]), len(row[2])) for row in table])
     for row in table:
-        below = row[2] if len(row[2]) > widths[2] else ""
-        cells = zip([*row[:2], "" if below else row[2], *row[3:]], widths, strict=True)
-        yield " ".join(f"{c:>{w}}" if 3 <= i < 6 else f"{c:{w}}" for i, (c, w) in enumerate(cells)).rstrip()
+        below = "" if len(row[1]) <= widths[1] and len(row[2]) <= widths[2] else row[2]
+        cells = [*row[:2], "" if below else row[2], *row[3:]]
+        across = [*widths]
+        if below:  # the key has the winner's room too
+            cells[1:3], across[1:3] = [cells[1]], [widths[1] + 1 + widths[2]]
+        figures = len(cells) - 4
+        yield " ".join(
+            f"{cell:>{width}}" if figures <= i < figures + 3 else f"{cell:{width}}"
+            for i, (cell, width) in enumerate(zip(cells, across, strict=True))
+        ).rstrip()
         if below:
-            yield f"{'':{widths[0]}} {below}"
+            yield from wrapped(f"{'':{widths[0]}} {below}", " " * (widths[0] + 1))
+
+
+def _shared(room: int, lengths: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """How wide keys and winners are, so that as many pairs as can be (the first surely) lie side by side.
+
+    Together they hold the longest key.
+    """
+    (least_key, least_winner), *_ = lengths
+
+    def fitting(key: int) -> list[tuple[int, int]]:
+        winner = max(room - key, least_winner)
+        return [pair for pair in lengths if pair[0] <= key and pair[1] <= winner]
+
+    choices = {key for key, _ in lengths if key >= least_key}
+    side_by_side = fitting(max(choices, key=lambda key: (len(fitting(key)), -key)))
+    key, winner = (max(column) for column in zip(*side_by_side, strict=True))
+    longest = max(key for key, _ in lengths)
+    return key, max(winner, longest - key - 1)
 
 
 def _remark(item: StoredDecision) -> str:
@@ -447,7 +473,8 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
     if decision is None:
         facts["damaged"] = "what is stored is no decision"
     else:
-        facts["winner"] = decision.name
+        brief = brief_names(decision)
+        facts["winner"] = brief(decision.name)
         if decision.measured_on is not None:
             facts["measured on"] = own_key_text(decision.measured_on)
         facts["limit"] = format_seconds(decision.limit_s)
@@ -455,9 +482,9 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
             facts[f"bound {bound.resource}"] = format_bound(bound)
         facts["short circuit"] = "yes" if decision.short_circuit else "no"
         if decision.tie_break is not None:
-            facts["tie"] = f"over {decision.tie_break.loser}, {decision.tie_break.sure} sure"
+            facts["tie"] = brief(f"over {decision.tie_break.loser}, {decision.tie_break.sure} sure")
         if decision.bad:
-            facts["bad"] = decision.bad
+            facts["bad"] = brief(decision.bad)
     for name, value in facts.items():
         first, *more = printable_lines(str(value)).split("\n")
         yield from wrapped(f"{name:14} {first}", " " * 15)
@@ -470,31 +497,33 @@ def _evidence_lines(decision: Decision) -> Iterator[str]:
     """The candidates with samples, best first; then the others, those with one reason together."""
     from rooftune.store.browse import printable
 
-    rows = [_evidence_row(decision, evidence) for evidence in decision.ranking]
+    brief = brief_names(decision)
+    rows = [_evidence_row(decision, evidence, brief(evidence.name)) for evidence in decision.ranking]
     yield from [""] if rows else []
     yield from named_rows(_EVIDENCE, rows, right=_EVIDENCE[2:])
     for remark in smaller_medians(decision):
-        yield from wrapped(f"    {printable(remark)}", "    ")
+        yield from wrapped(f"    {printable(brief(remark))}", "    ")
     others: dict[str, list[str]] = {}
     for evidence in decision.evidence:
         if not evidence.timed:
             why = f"{evidence.outcome}: {evidence.reason}" if evidence.reason else evidence.outcome
-            others.setdefault(why, []).append(f"{evidence.index:>3} {printable(evidence.name)}")
+            others.setdefault(why, []).append(f"{evidence.index:>3} {printable(brief(evidence.name))}")
     for why, names in others.items():
         yield ""
-        yield from wrapped(printable_lines(why), "    ")
-        yield from names
+        yield from wrapped(printable_lines(brief(why)), "    ")
+        for name in names:
+            yield from wrapped(name, "    ")
 
 
 _EVIDENCE = ("  # CANDIDATE", "OUTCOME", "SAMPLES", "MEDIAN", "ROOF")
 
 
-def _evidence_row(decision: Decision, evidence: Evidence) -> list[str]:
+def _evidence_row(decision: Decision, evidence: Evidence, name: str) -> list[str]:
     from rooftune.store.browse import printable
 
     share = decision.share_of(evidence)
     return [
-        f"{evidence.index:>3} {printable(evidence.name)}",
+        f"{evidence.index:>3} {printable(name)}",
         evidence.outcome,
         str(len(evidence.samples)),
         _time(evidence.median_s),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .brief import brief_names
 from .complete import ids_of_tuner, own_tuners
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, check_of_shapes, common, parse_elem
 from .render import (
@@ -82,9 +83,10 @@ def explain(
     if common.json:
         emit("explain", found.to_json())
         return
-    print_lines(_head(found))
-    print_lines(named_rows(_COLUMNS, _rows(found), right=_COLUMNS[1:6]))
-    print_lines(_foot(found))
+    brief = brief_names(found.decision)
+    print_lines(_head(found, brief))
+    print_lines(named_rows(_COLUMNS, _rows(found, brief), right=_COLUMNS[1:6]))
+    print_lines(_foot(found, brief))
 
 
 def _check_fitting(is_shape: bool, size: str | None) -> None:
@@ -107,18 +109,23 @@ def _part(label: str, *lines: str) -> Iterator[str]:
         yield from wrapped(f"{label if number == 0 else '':<8}{line}", _INDENT + "  ")
 
 
-def _head(found: Explanation) -> Iterator[str]:
+Brief = Callable[[str], str]
+
+
+def _head(found: Explanation, brief: Brief) -> Iterator[str]:
     from rooftune.store.browse import printable
 
     decision = found.decision
     yield from wrapped(f"{printable(found.title)} on {decision.device}", "    ")
     origin = ", imported" if decision.origin == "imported" else ""
-    yield f"decided {decision.at} at level {decision.level}, environment {decision.environment}{origin}"
+    yield from wrapped(
+        f"decided {decision.at} at level {decision.level}, environment {decision.environment}{origin}", "    "
+    )
     yield ""
     share = f", {decision.roofline:.0%} of the roofline" if decision.roofline is not None else ""
     time = f": {format_seconds(decision.median_s)}{share}" if decision.median_s is not None else ""
-    yield from _part("Winner", f"{decision.name}{time}", f"{found.verdict()}.")
-    yield from _part("Beware", *(f"- {sign}" for sign in found.signs()))
+    yield from _part("Winner", brief(f"{decision.name}{time}"), brief(f"{found.verdict()}."))
+    yield from _part("Beware", *(brief(f"- {sign}") for sign in found.signs()))
     yield ""
     yield from _part("Key", found.key, *found.key_reasons)
     yield ""
@@ -166,14 +173,15 @@ def _limit(found: Explanation) -> Iterator[str]:
     )
 
 
-def _rows(found: Explanation) -> Iterator[list[str]]:
+def _rows(found: Explanation, brief: Brief) -> Iterator[list[str]]:
     from rooftune.store.browse import printable
 
     best_s = found.decision.median_s
+    digits = len(str(max((e.index for e in found.evidence), default=10)))
     for e in found.evidence:
         share, spread = found.decision.share_of(e), found.spread_of(e)
         yield [
-            f"{e.index:>2} {printable(e.name)}",
+            f"{e.index:>{max(digits, 2)}} {printable(brief(e.name))}",
             format_seconds(e.median_s),
             f"{e.median_s / best_s:.2f}" if e.median_s and best_s else "",
             f"{spread:.0%}" if spread is not None else "",
@@ -184,14 +192,14 @@ def _rows(found: Explanation) -> Iterator[list[str]]:
         ]
 
 
-def _foot(found: Explanation) -> Iterator[str]:
+def _foot(found: Explanation, brief: Brief) -> Iterator[str]:
     if found.evidence:
         yield ""
     shown = [e for e in found.evidence if e.index != found.decision.index]
-    yield from _part("Note", *smaller_medians(found.decision))
-    lines = [f"{_some(names)}: {reason}" for reason, names in found.reasons(shown).items()]
+    yield from _part("Note", *map(brief, smaller_medians(found.decision)))
+    lines = [brief(f"{_some(names)}: {reason}") for reason, names in found.reasons(shown).items()]
     yield from _part("Out", *lines)
-    untried = [f"{_some(names)}: {reason}" for reason, names in found.reasons(found.skipped).items()]
+    untried = [brief(f"{_some(names)}: {reason}") for reason, names in found.reasons(found.skipped).items()]
     yield from _part("Untried", *untried)
     timings = found.decision.timings
     total_s = sum(vars(timings).values())

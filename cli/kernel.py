@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import tuning
+from .brief import brief_names
 from .complete import own_kernels
 from .options import Common, common
-from .render import STARTING, format_seconds, status_line
+from .render import STARTING, format_seconds, status_line, wrapped
 
 if TYPE_CHECKING:
     from rooftune.kernel_run import SizeRun
@@ -87,8 +88,9 @@ def _lines(described: KernelSpec, run: SizeRun, verbose: bool) -> Iterator[str]:
     if decision is None:
         yield f"{_label(described, run)} failed"
         return
+    brief = brief_names(decision)
     yield from tuning.call_lines(_label(described, run), run.cost)
-    yield f"  {tuning.winner_text(run.cost, decision)}"
+    yield f"  {brief(tuning.winner_text(run.cost, decision))}"
     yield f"  {run.measured} of {len(decision.evidence)} configurations measured"
     if not verbose:
         return
@@ -96,11 +98,17 @@ def _lines(described: KernelSpec, run: SizeRun, verbose: bool) -> Iterator[str]:
     others = sorted(decision.ranking[1:], key=lambda evidence: evidence.median_s or 0.0)
     for evidence in others[: SHOWN - 1]:
         dropped = "  (dropped)" if evidence.outcome == "dropped" else ""
-        yield f"    {format_seconds(evidence.median_s):>10}  {evidence.name}{dropped}"
-    yield from (f"    {remark}" for remark in tuning.smaller_medians(decision))
+        yield from _other(format_seconds(evidence.median_s), f"{brief(evidence.name)}{dropped}")
+    yield from (f"    {brief(remark)}" for remark in tuning.smaller_medians(decision))
     failed = [evidence for evidence in decision.evidence if evidence.outcome == "error"]
     for evidence in failed[:SHOWN]:
-        yield f"    {'failed':>10}  {evidence.name}: {evidence.reason.partition(chr(10))[0]}"
+        reason = evidence.reason.partition("\n")[0]
+        yield from _other("failed", brief(f"{evidence.name}: {reason}"))
     if len(failed) > SHOWN:
-        yield f"    {'failed':>10}  and {len(failed) - SHOWN} more"
+        yield from _other("failed", f"and {len(failed) - SHOWN} more")
     yield from tuning.spent_lines(run.cost)
+
+
+def _other(figure: str, text: str) -> list[str]:
+    """A configuration that didn't win, in two columns."""
+    return wrapped(f"    {figure:>10}  {text}", " " * 16)

@@ -6,6 +6,7 @@ import codecs
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -75,25 +76,34 @@ def print_folded(lines: Iterable[str], indent: str = "    ") -> None:
 def wrapped(line: str, indent: str = "", stream: TextIO | None = None) -> list[str]:
     """A line folded between words at the width of stdout (or `stream`); whole for a pipe.
 
+    A word that is longer than a line, such as the parameters of a configuration, is folded at its commas.
     Of a text with line breaks, as compilers write them, the lines stay as they are after the first.
     """
     line, *more = line.split("\n")
     width = columns(stream or sys.stdout)
     if len(line) <= width:
         return [line, *more]
-    import textwrap
-
     text = line.lstrip(" ")
     own = line[: len(line) - len(text)]
-    folded = textwrap.wrap(
-        text,
-        width,
-        initial_indent=own,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [*folded, *more]
+    return [*_folded(text, width, own, indent), *more]
+
+
+def _folded(text: str, width: int, first: str, indent: str) -> list[str]:
+    """Lines of a text, `first` before the first one, `indent` before the others."""
+    longest = width - max(len(first), len(indent))
+    pieces = [
+        piece
+        for word in re.findall(r"\s+|\S+", text)
+        for piece in (re.findall(r"[^,]*,|[^,]+", word) if len(word) > longest else [word])
+    ]
+    lines, line = [], first
+    for piece in pieces:
+        if len(line) + len(piece.rstrip()) > width and line.strip():
+            lines.append(line.rstrip())
+            line = indent
+        if piece.strip() or line.strip():
+            line += piece
+    return [*lines, line.rstrip()]
 
 
 def named_rows(
@@ -118,9 +128,15 @@ def named_rows(
 
     for name, *figures in table:
         if len(name) > widths[0]:
-            yield name
+            yield from wrapped(name, " " * _numbered(name))
             name = ""
         yield from wrapped(laid_out([name, *figures]), "    ")
+
+
+def _numbered(name: str) -> int:
+    """Where a name begins that may have a number before it."""
+    found = re.match(r" *\d+ +", name)
+    return found.end() if found else 2
 
 
 def say(message: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import jsonschema
 import pytest
-from rooftune.cli.cache import _evidence_lines
+from rooftune.cli.cache import _evidence_lines, _list_rows
 from rooftune.formats import load_schema
 from rooftune.matmul.key import MatmulAutotuneKey
 from rooftune.matmul.problem import Shape
@@ -106,19 +106,19 @@ def test_names_of_many_parameters_are_whole(width: int, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", str(width))
     names = [f"block_size_x=128,{'parameter=1,' * 5}last={last}" for last in (1, 2)]
     ranking = [Evidence(i, name, "digest", "measured", samples=(1e-3,)) for i, name in enumerate(names)]
-    decision = SimpleNamespace(
-        ranking=ranking, evidence=ranking, share_of=lambda evidence: 0.5, median_s=1e-3, tie_break=None
-    )
+    facts = {"tuner": "own", "ranking": ranking, "evidence": ranking, "median_s": 1e-3, "tie_break": None}
+    decision = SimpleNamespace(share_of=lambda evidence: 0.5, **facts)
     lines = list(_evidence_lines(cast(Decision, decision)))
-    assert all(any(name in line for line in lines) for name in names)
-    assert len(lines) == (6 if width == 80 else 4)
+    folded = "".join(line.removeprefix("    ") for line in lines)
+    assert all(name in folded for name in names)
+    assert len(lines) == (8 if width == 80 else 4)
     assert len({line.index("measured") for line in lines if "measured" in line}) == 1
 
 
 def test_a_reason_of_several_lines_keeps_them_and_other_control_characters_go(capsys):
     reason = "it does not compile:\n<source>:3:5: error: x\n\t\x1b[31mfoo\n    ^"
     evidence = (Evidence(0, "bad", "digest", "error", reason=reason),)
-    decision = SimpleNamespace(ranking=[], evidence=evidence, median_s=None, tie_break=None)
+    decision = SimpleNamespace(tuner="own", ranking=[], evidence=evidence, median_s=None, tie_break=None)
     lines = list(_evidence_lines(cast(Decision, decision)))
     log = ["<source>:3:5: error: x", "        ?[31mfoo", "    ^"]
     assert lines[1:] == ["error: it does not compile:", *log, "  0 bad"]
@@ -266,3 +266,19 @@ def test_a_damaged_store_is_listed_all_the_same(tune: Callable[..., Any], store:
     assert ran.code == 0 and "set aside" in ran.err
     with closing(Database(store)) as database:
         assert database.writable
+
+
+def test_a_long_key_has_its_winner_below_and_the_other_rows_stay_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    rest = ["1.243ms", "24%", "1m", "local"]
+    rows = [
+        ["37d52f96", "total aligned=true length=1048576", "total_4_wide_rows", *rest],
+        ["ddb49898", "16 f32 @64", "matmul_cpu_gemm_packed", *rest],
+        ["c231a9db", "32 f32", "m" * 60, *rest],
+    ]
+    lines = list(_list_rows(("ID", "KEY", "WINNER", "TIME", "ROOF", "AGE", "FROM"), rows))
+    assert len(lines) == 6 and max(map(len, lines)) <= 80
+    assert lines[1].startswith("37d52f96 total aligned=true length=1048576 ")
+    assert lines[2] == "         total_4_wide_rows" and lines[5] == "         " + "m" * 60
+    assert lines[3].startswith("ddb49898 16 f32 @64 matmul_cpu_gemm_packed ")
+    assert len({line.index("1.243ms") for line in (lines[1], lines[3], lines[4])}) == 1

@@ -91,6 +91,26 @@ def test_what_is_listed_is_what_is_taken(tuned, tune, tmp_path):
     assert tune("cache", "rm", "--yes", "--tuner", "kernel:matmul", *here).out == "removed 1 decision\n"
 
 
+def test_parameters_with_one_value_are_left_out_and_names_fold_at_commas(tune, tmp_path, monkeypatch):
+    here = ("--environment", "brief")
+    (tmp_path / "scale.cl").write_text(RIGHT)
+    (tmp_path / "scale.toml").write_text(SPEC.replace("[1, 4]", "[1, 4]\nhalo_of_the_image = [7]"))
+    monkeypatch.setenv("COLUMNS", "40")
+    ran = tune("kernel", "scale.toml", "--repeat", "0", "--verbose", *here)
+    assert ran.code == 0, ran.err
+    explained, listed = tune("explain", "scale", *here), tune("cache", "ls", *here)
+    data = tune("explain", "scale", *here, "--json").json
+    shown = tune("cache", "show", tune("cache", "ls", *here, "--json").json["entries"][0]["id"], *here)
+    winner = data["winner"]["name"]
+    assert winner.endswith(",halo_of_the_image=7") and winner in data["verdict"]
+    for page in (ran, explained, listed, shown):
+        assert page.code == 0, page.err
+        assert "halo" not in page.out and winner.removesuffix(",halo_of_the_image=7") in page.out
+    assert max(map(len, explained.out.splitlines())) <= 40
+    monkeypatch.setenv("COLUMNS", "24")
+    assert "\n   per_item=" in tune("explain", "scale", *here).out
+
+
 def test_one_configuration_has_no_decision_to_make_first(tune, tmp_path):
     (tmp_path / "scale.cl").write_text(RIGHT)
     one = SPEC.replace("[1, 4]", "[1]").replace("[16, 64, 4096]", "[16]")

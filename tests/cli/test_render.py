@@ -8,9 +8,11 @@ import math
 import re
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from rooftune.cli import render
+from rooftune.cli.brief import brief_names
 from rooftune.tuning.bounds import Bound
 from rooftune.tuning.decision import Timings
 from rooftune.waiting import DEVICE, waiting
@@ -173,3 +175,35 @@ def test_the_status_line_says_the_time_left_and_goes_away(monkeypatch):
         status.progress("measuring", 1, 3)
     assert "measuring 1/3, about 4 s left" in sys.stderr.getvalue()
     assert sys.stderr.getvalue().endswith("\r\x1b[K")
+
+
+def test_words_longer_than_a_line_are_folded_at_commas(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    name = "block_size_x=128,block_size_y=16,tile_x=1"
+    assert render.wrapped(f"    1.280ms  {name} (dropped)", " " * 13) == [
+        "    1.280ms  block_size_x=128,",
+        "             block_size_y=16,",
+        "             tile_x=1",
+        "             (dropped)",
+    ]
+    assert render.wrapped(f"Out  {'word ' * 5}a=1,b=2: as it is", "  ") == [
+        "Out  word word word word word",
+        "  a=1,b=2: as it is",
+    ]
+    rows = [(f"108 {name}", "1.2ms"), ("  1 short", "2ms")]
+    assert list(render.named_rows(("NAME", "TIME"), rows))[1:3] == [
+        "108 block_size_x=128,",
+        "    block_size_y=16,tile_x=1",
+    ]
+
+
+def test_parts_are_left_out_only_where_all_names_have_them():
+    def brief(*names: str, tuner: str = "kernel:scale"):
+        decision = SimpleNamespace(tuner=tuner, evidence=[SimpleNamespace(name=name) for name in names])
+        return brief_names(decision)
+
+    shorten = brief("x=1,y=2,z=7", "x=12,y=2,z=7")
+    assert shorten("x=12,y=2,z=7 and x=1,y=2,z=7: y=2") == "x=12 and x=1: y=2"
+    for names in (["x=1,y=2"], ["x=1,y=2", "x=2,y=1"], ["x=a,b", "x=a"], ["as it is"], []):
+        assert brief(*names)("x=1,y=2") == "x=1,y=2"
+    assert brief("x=1,y=2", "x=2,y=2", tuner="own")("x=1,y=2") == "x=1,y=2"
