@@ -62,14 +62,19 @@ WorkingSetOption = Annotated[
         "--working-set",
         metavar="SIZE",
         help="bandwidth: bytes touched again and again, such as 64KiB or 1GiB; rounded up to a power of "
-        "two. Without it: more than any cache holds.",
+        "two, from 16KiB to the largest one in half the memory (of a CPU: in half of what is free now). "
+        "Without it: more than any cache holds.",
     ),
 ]
 ColdOption = Annotated[
     bool, typer.Option("--cold-reads", help="bandwidth: one pass at a time, with the caches emptied before.")
 ]
 SweepOption = Annotated[
-    bool, typer.Option("--sweep", help="bandwidth: every working set, from kilobytes to the largest.")
+    bool,
+    typer.Option(
+        "--sweep",
+        help="bandwidth: every working set, from 16KiB to the largest, or to what no cache of a CPU holds.",
+    ),
 ]
 
 

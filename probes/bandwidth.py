@@ -90,13 +90,17 @@ def bounding_set(nbytes: int) -> int:
 
 
 def working_set(profile: DeviceProfile, nbytes: int, available_bytes: int | None = None) -> int:
-    """The set that is probed for a problem of nbytes: a power of two, at most half the device's memory."""
+    """The set that is probed for a problem of nbytes: a power of two, from the least to the largest."""
+    return min(max(power_of_two(nbytes), LEAST_SET_BYTES), largest_set(profile, available_bytes))
+
+
+def largest_set(profile: DeviceProfile, available_bytes: int | None = None) -> int:
+    """The largest power of two in half the device's memory (of a CPU: in half of what is free of it)."""
     memory = profile.memory_bytes or 1 << 30
     if profile.is_cpu and available_bytes is not None:
         memory = min(memory, available_bytes)
     most = min(memory // 2, profile.max_alloc_bytes or memory)
-    largest = 1 << (max(most, LEAST_SET_BYTES).bit_length() - 1)
-    return min(max(power_of_two(nbytes), LEAST_SET_BYTES), largest)
+    return 1 << (max(most, LEAST_SET_BYTES).bit_length() - 1)
 
 
 def memory_set(profile: DeviceProfile, available_bytes: int | None = None) -> int:

@@ -21,8 +21,8 @@ def rate(value: float, unit: str) -> str:
 
 
 def size(nbytes: int) -> str:
-    """A power of two in binary units: 64 KiB."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    """Bytes in binary units: 64 KiB."""
+    for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= scale:
             return f"{nbytes / scale:g} {unit}"
     return f"{nbytes} B"

@@ -306,7 +306,7 @@ def _describe(request: Request) -> str:
 def known_name(name: str, allowed: tuple[str, ...], what: str) -> str:
     text = str(getattr(name, "value", name))
     if text not in allowed:
-        raise UsageError(f"there is no {what} '{text}' to probe", hint=f"Allowed: {', '.join(allowed)}.")
+        raise UsageError(f"there is no {what} '{text}'", hint=f"Allowed: {', '.join(allowed)}.")
     return text
 
 

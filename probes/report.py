@@ -12,8 +12,9 @@ from typing import Any
 from rooftune.device.client import Client
 from rooftune.errors import BuildError, MeasurementError, UnsupportedError, UsageError, WorkError
 
-from .bandwidth import ACCESSES
-from .prober import DTYPES, UNIT_DTYPES, Prober, Progress, Request, known_name
+from .bandwidth import ACCESSES, LEAST_SET_BYTES, largest_set
+from .plot_text import size
+from .prober import DTYPES, UNIT_DTYPES, Prober, Progress, Request, available_bytes, known_name
 from .result import ProbeResult, ProbeStore
 
 BUSY_SPREAD = 0.25
@@ -44,9 +45,11 @@ def probe_device(
 ) -> ProbeReport:
     """The probes asked for: all element types and accesses, or the ones given.
 
-    Raises UsageError for names there are none of, and WorkError for an element type the device lacks.
+    Raises UsageError for names there are none of and working sets that don't fit, and WorkError for an
+    element type the device lacks.
     """
     check_request(what, dtype, access, working_set_bytes, cold_reads, sweep)
+    check_fits(client, working_set_bytes)
     prober = Prober(client, store, fresh=fresh, progress=progress)
     report = ProbeReport(client.device_id)
     asked: list[Asked] = []
@@ -82,10 +85,24 @@ def check_request(
         known_name(dtype, (*DTYPES, *UNIT_DTYPES), "element type")
     if access is not None:
         known_name(access, ACCESSES, "access")
-    if working_set_bytes is not None and working_set_bytes < 1:
-        raise UsageError(f"a working set of {working_set_bytes} bytes", hint="Give at least 1 byte.")
+    if working_set_bytes is not None and working_set_bytes < LEAST_SET_BYTES:
+        raise UsageError(
+            f"a working set of {working_set_bytes} bytes is too small to probe",
+            hint=f"Give at least {size(LEAST_SET_BYTES)}.",
+        )
     if sweep and (cold_reads or working_set_bytes is not None):
         raise UsageError("a sweep goes over all working sets, hot", hint="Leave out the other options.")
+
+
+def check_fits(client: Client, working_set_bytes: int | None) -> None:
+    """Raises UsageError for a working set that this device can't hold."""
+    largest = largest_set(client.profile, available_bytes())
+    if working_set_bytes is not None and working_set_bytes > largest:
+        raise UsageError(
+            f"a working set of {size(working_set_bytes)} is too large for {client.device_name}",
+            hint=f"Give {size(LEAST_SET_BYTES)} to {size(largest)}: sets are powers of two, and at most half "
+            f"of the {'memory that is free now' if client.profile.is_cpu else 'memory'}.",
+        )
 
 
 Asked = tuple[Request, Callable[[], ProbeResult]]
@@ -131,5 +148,4 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None or match[3].lower() == "i":
         raise UsageError(f"'{text}' is no size in bytes", hint="Write it as 65536, 64KiB, 16M or 1.5GiB.")
-    size = int(Decimal(match[1]) * 1024 ** ("kmgt".find(match[2].lower()) + 1 if match[2] else 0))
-    return size
+    return int(Decimal(match[1]) * 1024 ** ("kmgt".find(match[2].lower()) + 1 if match[2] else 0))
