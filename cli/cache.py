@@ -168,8 +168,13 @@ def rm(
 @app.command("path")
 @common("environment", "config", "json")
 def path(common: Common) -> None:
-    """Print the path of the environment's file, there or not."""
-    found = str(_path(common.settings()))
+    """Print the path of the environment's file, there or not.
+
+    Where that is a file of another program, the one beside it that is used instead.
+    """
+    from rooftune.store.browse import used_path
+
+    found = str(used_path(common.settings()))
     if common.json:
         emit("cache-path", {"path": found})
     else:
@@ -364,7 +369,8 @@ def confirmed(question: str, yes: bool, as_json: bool) -> bool:
     if yes:
         return True
     if as_json or not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask on", hint="Give --yes to remove without asking.")
+        why = "--json leaves no room for a question" if as_json else "there is no terminal to ask on"
+        raise UsageError(f"{why}; nothing was removed", hint="Give --yes to remove without asking.")
     return typer.confirm(question, err=True)
 
 

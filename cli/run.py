@@ -6,7 +6,6 @@ import atexit
 import errno
 import io
 import os
-import re
 import sys
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -30,6 +29,8 @@ ENVIRONMENTAL = {
 """What the system refuses for reasons of its own: full disks, quotas, rights, limits. No defect of ours."""
 GROUPS = ("cache", "env")
 """Commands that have commands of their own."""
+_OF_NO_COMMAND = ("key", "export")
+"""Schemas of what is in files and in other outputs."""
 
 
 def run(app: typer.Typer, argv: list[str] | None = None) -> NoReturn:
@@ -245,11 +246,15 @@ def wants_json(args: list[str]) -> bool:
 
 
 def command_name(args: list[str]) -> str:
-    """The command a command line names, for the schema of its error: `keys`, or `cache-ls` in a group."""
+    """The command a command line names, for the schema of its error: `keys`, or `cache-ls` in a group.
+
+    "error", the schema of all of them, where it names none.
+    """
     words = [word for word in args if not word.startswith("-")]
-    if words and words[0] in GROUPS and re.fullmatch("[a-z]+", "".join(words[1:2])):
-        return f"{words[0]}-{words[1]}"
-    return words[0] if words else "tune"
+    name = "-".join(words[:2] if words[:1] and words[0] in GROUPS else words[:1])
+    from rooftune.formats import schema_names
+
+    return name if name in schema_names() and name not in _OF_NO_COMMAND else "error"
 
 
 def _let_go_of_stdout() -> None:

@@ -15,6 +15,7 @@ from .matmul.operation import of_device_arrays, request_of
 from .matmul.problem import Elem, Shape
 from .session import Session, default_session
 from .tuning.bounds import Bounds
+from .units import kind_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +121,7 @@ def enqueue_matmul(
     for name, array in (("a", a), ("b", b), ("out", out)):
         if not isinstance(array, Array):
             raise UsageError(
-                f"{name} is a {type(array).__name__}; enqueue_matmul takes pyopencl arrays",
+                f"{name} is {kind_text(array)}; enqueue_matmul takes pyopencl arrays",
                 hint="matmul() takes numpy arrays as well.",
             )
     request = request_of(precision=precision, dtype=dtype, client=client, queue=queue, wait_for=wait_for)

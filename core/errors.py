@@ -51,6 +51,12 @@ class ConfigError(UsageError):
     code = "config"
 
 
+class SpecError(UsageError):
+    """A specification of a kernel that is not one; the message names its file and the place."""
+
+    code = "spec"
+
+
 class DeviceError(RooftuneError, ValueError):
     """No OpenCL device, or none or several that match the wanted one."""
 

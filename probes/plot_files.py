@@ -202,8 +202,7 @@ def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
 
 def _short(point: Point) -> str:
     share = share_text(point, then="then")
-    name = f"{point.label} {point.dtype}".strip()
-    text = f"{name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.winner}"
+    text = f"{point.name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.winner}"
     return text if len(text) <= _LIST_LENGTH else text[: _LIST_LENGTH - 1] + "…"
 
 

@@ -39,8 +39,7 @@ def level_text(level: Level) -> str:
 
 def point_text(point: Point) -> str:
     share = share_text(point, "of its roofline")
-    name = f"{point.label} {point.dtype}".strip()
-    rated = f"{name}: {rate(point.ops_per_s, 'FLOP/s')}"
+    rated = f"{point.name}: {rate(point.ops_per_s, 'FLOP/s')}"
     return ", ".join([rated, *([share] if share else []), point.winner])
 
 

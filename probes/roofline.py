@@ -12,7 +12,7 @@ from math import inf, isfinite
 from typing import Any
 
 from rooftune.errors import BuildError, MeasurementError, UnsupportedError
-from rooftune.matmul.key import MAX_STRIDE_FACTOR, short_name
+from rooftune.matmul.key import short_name
 from rooftune.store.browse import named_key
 from rooftune.tuning.decision import Decision
 
@@ -65,6 +65,11 @@ class Point:
     share: float | None
     at: str = ""
     decided_share: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The label and the element type, which a key's label has in it."""
+        return self.label if self.dtype in ("", *self.label.split()) else f"{self.label} {self.dtype}"
 
     @property
     def moved(self) -> bool:
@@ -241,19 +246,8 @@ def dtype_of(decision: Decision) -> str:
 
 
 def label_of(decision: Decision) -> str:
-    """A decision's extents as its key has them; of another tuner its name and key."""
-    definition = _definition(decision)
-    try:
-        m, n, k, batch = (int(definition[name]) for name in ("m", "n", "k", "batch"))
-    except (KeyError, TypeError, ValueError):
-        return named_key(decision.tuner or "decision", decision.key)
-    views = "".join(
-        letter
-        for letter, side in (("t", "lhs"), ("T", "rhs"))
-        if _is_transposed(definition.get(f"matrix_layout_{side}"))
-    )
-    size = f"{m}" if m == n == k else f"{m}x{n}x{k}"
-    return (f"{batch} of " if batch > 1 else "") + size + views + _alignment(definition)
+    """A decision's key as `tune cache ls` has it, of another tuner after its name."""
+    return named_key(decision.tuner or "decision", decision.key)
 
 
 def distinct(decided: Sequence[tuple[Decision, str]]) -> list[tuple[Decision, str]]:
@@ -277,15 +271,3 @@ def _own_fields(decision: Decision, others: Sequence[Decision]) -> Iterator[str]
 def _definition(decision: Decision) -> dict[str, Any]:
     definition = decision.key.get("definition", {}) if isinstance(decision.key, dict) else {}
     return definition if isinstance(definition, dict) else {}
-
-
-def _alignment(definition: dict[str, Any]) -> str:
-    """What sets a key apart whose strides are multiples of few bytes: ` @32`, as `tune cache ls` has it."""
-    factors = [definition.get(f"{side}_stride_factor") for side in ("lhs", "rhs")]
-    least = min((factor for factor in factors if isinstance(factor, int)), default=MAX_STRIDE_FACTOR)
-    return f" @{2**least}" if least < MAX_STRIDE_FACTOR else ""
-
-
-def _is_transposed(layout: object) -> bool:
-    permuted = layout.get("MildlyPermuted") if isinstance(layout, dict) else None
-    return isinstance(permuted, dict) and bool(permuted.get("transposed"))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import WorkError
+from ..units import kind_text, with_article
 from .opencl import cl
 
 _MISFITS = {
@@ -69,12 +70,12 @@ def _counted(count: int) -> str:
 def described(arg: Any) -> str:
     """What kind of argument something is, in words."""
     if isinstance(arg, (np.generic, np.ndarray)):
-        return f"a {arg.dtype} of {arg.nbytes} bytes" if np.ndim(arg) == 0 else "a numpy array"
+        return f"{with_article(str(arg.dtype))} of {arg.nbytes} bytes" if np.ndim(arg) == 0 else "a numpy array"
     if isinstance(arg, cl.LocalMemory):
         return f"local memory of {arg.size} bytes"
     if isinstance(arg, cl.MemoryObjectHolder) or hasattr(arg, "base_data"):
         return "an array on the device"
-    return f"a {type(arg).__name__} of Python"
+    return f"{kind_text(arg)} of Python"
 
 
 def parameters_of(source: str, name: str) -> list[str]:

@@ -13,6 +13,7 @@ import pyopencl.array as cl_array
 
 from ..device.client import Client
 from ..errors import ArgumentError, DeviceFaultError, DtypeError, UnsupportedError, UsageError
+from ..units import kind_text
 from .arrays import Loaded, apart, common_dtype, elem_of, load_device, load_numpy, load_result, overlaps
 from .copying import repacked, strided_copy
 from .hot import key_of
@@ -80,11 +81,11 @@ def request_of(
     """The request, after a look at what kind of thing each argument is. Raises ArgumentError."""
     for name, given, kind in (("client", client, Client), ("queue", queue, cl.CommandQueue)):
         if given is not None and not isinstance(given, kind):
-            raise ArgumentError(f"{name} is a {type(given).__name__}; it must be a {kind.__qualname__}")
+            raise ArgumentError(f"{name} is {kind_text(given)}; it must be a {kind.__qualname__}")
     waits: tuple[Any, ...] = tuple(wait_for or ()) if isinstance(wait_for, Iterable | None) else (wait_for,)
-    strange = [type(x).__name__ for x in waits if not isinstance(x, cl.Event)]
+    strange = [x for x in waits if not isinstance(x, cl.Event)]
     if strange:
-        raise ArgumentError(f"wait_for holds a {strange[0]}; it must be a list of pyopencl events")
+        raise ArgumentError(f"wait_for holds {kind_text(strange[0])}; it must be a list of pyopencl events")
     return Request(precision, dtype, client, queue, waits)
 
 
@@ -301,9 +302,8 @@ def _remember(
 
 def _check_out(out: Any, kind: type[Any], product: Product, dtype: np.dtype[Any]) -> None:
     if not isinstance(out, kind):
-        raise UsageError(
-            f"out is a {type(out).__name__}; for these operands it must be a {kind.__qualname__}"
-        )
+        library = "numpy" if kind is np.ndarray else "pyopencl"
+        raise UsageError(f"out is {kind_text(out)}; for these operands it must be a {library} array")
     wrong_shape = tuple(out.shape) != product.result_shape
     if wrong_shape or out.dtype != dtype:
         kind_of_error = UsageError if wrong_shape else DtypeError

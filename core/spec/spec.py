@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import SpecError, UsageError
 from ..matmul.problem import Shape
 from .expression import Expression
 
@@ -49,12 +49,6 @@ MOST_BYTES = 16 << 20
 
 
 MOST_NAME_LENGTH = 100
-
-
-class SpecError(UsageError):
-    """A specification that is not one; the message names its file and the place."""
-
-    code = "spec"
 
 
 @dataclass(frozen=True)
@@ -276,7 +270,7 @@ class _Reader:
             return _limited_text(place)
         except (OSError, ValueError) as error:  # not UTF-8, or a path with a null character
             raise self.wrong(
-                f"{where}kernel_source",
+                f"{where}kernel_source:",
                 f"the file {place} can't be read: {_why(error)}",
                 "Its path is relative to the file.",
             ) from error

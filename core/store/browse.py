@@ -117,6 +117,14 @@ def environment_path(config: Config, cwd: Path | None = None) -> Path:
     return location.path
 
 
+def used_path(config: Config, cwd: Path | None = None) -> Path:
+    """The same; where it is a file of another program, the one that is used instead (see substitute_for)."""
+    path = environment_path(config, cwd)
+    other = substitute_for(path)
+    foreign = FileKind.FOREIGN
+    return other if read_header(path).kind is foreign and read_header(other).kind is not foreign else path
+
+
 # -- decisions ---------------------------------------------------------------------------------------------
 
 

@@ -282,3 +282,14 @@ def test_a_long_key_has_its_winner_below_and_the_other_rows_stay_whole(monkeypat
     assert lines[2] == "         total_4_wide_rows" and lines[5] == "         " + "m" * 60
     assert lines[3].startswith("ddb49898 16 f32 @64 matmul_cpu_gemm_packed ")
     assert len({line.index("1.243ms") for line in (lines[1], lines[3], lines[4])}) == 1
+
+
+def test_the_path_is_that_of_the_file_in_use(tune: Callable[..., Any], store: Path) -> None:
+    assert tune("cache", "path").out == f"{store}\n"
+    (store.parent / "default.db").write_text("of another program")
+    assert tune("cache", "path").out == f"{store.parent / 'default.rooftune.db'}\n"
+
+
+def test_removing_with_json_does_not_ask(tune: Callable[..., Any], store: Path) -> None:
+    ran = tune("cache", "rm", "--all", "--json")
+    assert ran.code == 2 and "--json leaves no room for a question" in ran.json["error"]["message"]

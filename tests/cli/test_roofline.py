@@ -41,7 +41,7 @@ def test_decisions_are_points(tune):
         (point,) = tune("roofline", *args, "--json").json["points"]
         assert point["dtype"] == "f32"
         assert point["ops_per_s"] > 0
-        assert point["label"] == ("48" if args else "64 @64")
+        assert point["label"] == ("48" if args else "64 f32 @64")
     drawn = tune("roofline")
     assert point["winner"].removeprefix("matmul_") in drawn.out
 

@@ -90,7 +90,7 @@ def test_with_json_a_failure_is_one_object_on_stdout(error, expected, capsys):
     assert err == ""
     found = json.loads(out)
     assert next(iter(found)) == "schema"
-    assert found == {"schema": "rooftune/work/1", "error": expected}
+    assert found == {"schema": "rooftune/error/1", "error": expected}
 
 
 def test_with_json_bad_usage_is_json_too(capsys):
@@ -132,7 +132,9 @@ def test_options_end_at_a_double_dash():
     assert wants_json(["keys", "--json"])
     assert not wants_json(["keys", "--", "--json"])
     assert command_name(["--x", "keys", "1024"]) == "keys"
-    assert command_name([]) == "tune"
+    assert command_name(["cache", "--json", "rm", "x"]) == "cache-rm"
+    for args in ([], ["nope"], ["cache"], ["cache", "nope"], ["key"], ["export", "../x"]):
+        assert command_name(args) == "error"
 
 
 def test_a_stream_without_unicode_gets_a_near_spelling(monkeypatch):

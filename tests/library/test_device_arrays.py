@@ -363,7 +363,7 @@ def test_contexts_are_not_mixed(plain, queue, found):
         call(plain, a, b, filled(elsewhere, 6, 6))
     with pytest.raises(UsageError, match="different places"):
         matmul(plain, a, b.get())
-    with pytest.raises(UsageError, match="out is a"):
+    with pytest.raises(UsageError, match="out is an ndarray; for these operands it must be a pyopencl array"):
         matmul(plain, a, b, out=out.get())
 
 

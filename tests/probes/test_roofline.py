@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rooftune.errors import UsageError
+from rooftune.matmul.key import MatmulAutotuneKey
+from rooftune.matmul.problem import Elem, Shape
 from rooftune.probes import plot_terminal, plot_text
 from rooftune.probes.roofline import Level, Point, Roof, Roofline, alike, distinct, label_of, levels_of
+from rooftune.store.browse import named_key
 from rooftune.tuning.bounds import Bound, Bounds
 from rooftune.tuning.decision import Decision, Evidence
 
@@ -57,30 +60,24 @@ def decision(key: object, **more: object) -> Decision:
 
 
 @pytest.mark.parametrize(
-    ("definition", "label"),
-    [
-        ({"m": 64, "n": 64, "k": 64, "batch": 1}, "64"),
-        ({"m": 64, "n": 32, "k": 16, "batch": 8}, "8 of 64x32x16"),
-        (
-            {
-                "m": 4, "n": 4, "k": 4, "batch": 1,
-                "matrix_layout_rhs": {"MildlyPermuted": {"transposed": True, "batch_swap": False}},
-            },
-            "4T",
-        ),
-    ],
+    ("options", "label"), [({}, "64 f32"), ({"batch": 8}, "64 b8 f32"), ({"elem": Elem.F16}, "64 f16")]
 )
-def test_a_decision_is_labelled_by_its_key(definition: dict, label: str) -> None:
-    assert label_of(decision({"definition": definition})) == label
+def test_a_decision_is_labelled_by_its_key_as_lists_show_it(options: dict, label: str) -> None:
+    elem = options.pop("elem", Elem.F32)
+    key = MatmulAutotuneKey.build(Shape.parse("64").problem(elem, **options)).to_json()
+    found = label_of(decision(key))
+    assert found.startswith(label) and found == named_key("matmul", key)
+    point = Point(found, str(elem), "w", 1.0, 1.0, None)
+    assert point.name == found and replace(point, label="64").name == f"64 {elem}"
 
 
 @pytest.mark.parametrize(
     ("key", "label"),
     [
-        ([1, 2], "saxpy [1,2]"),
-        ({"n": 8, "dtype": "f32", "aligned": True}, "saxpy n=8 dtype=f32 aligned=true"),
-        ({"sizes": [1, 2]}, 'saxpy {"sizes":[1,2]}'),
-        ({"problem_size": [64, 32]}, "saxpy 64x32"),
+        ([1, 2], "kernel:saxpy [1,2]"),
+        ({"n": 8, "dtype": "f32", "aligned": True}, "kernel:saxpy n=8 dtype=f32 aligned=true"),
+        ({"sizes": [1, 2]}, 'kernel:saxpy {"sizes":[1,2]}'),
+        ({"problem_size": [64, 32]}, "kernel:saxpy 64x32"),
     ],
 )
 def test_a_decision_of_another_tuner_is_labelled_by_its_tuner_and_key(key: object, label: str) -> None:
@@ -88,13 +85,13 @@ def test_a_decision_of_another_tuner_is_labelled_by_its_tuner_and_key(key: objec
 
 
 def test_labels_that_are_alike_say_what_sets_them_apart() -> None:
-    square = {"m": 64, "n": 64, "k": 64, "batch": 1, "elem_lhs": "f32"}
-    full, tf32, f16 = (
+    square = MatmulAutotuneKey.build(Shape.parse("64").problem(Elem.F32)).to_json()["definition"]
+    odd, even, f16 = (
         decision({"definition": {**square, **more}})
-        for more in ({"precision": "full"}, {"precision": "tf32"}, {"elem_lhs": "f16"})
+        for more in ({"lhs_pow2_factor": 3}, {}, {"elem_lhs": "f16"})
     )
-    labels = [label for _, label in distinct([(d, label_of(d)) for d in (full, tf32, f16)])]
-    assert labels == ["64 precision=full", "64 precision=tf32", "64"]
+    labels = [label for _, label in distinct([(d, label_of(d)) for d in (odd, even, f16)])]
+    assert labels == ["64 f32 @256 lhs_pow2=3", "64 f32 @256 lhs_pow2=4", "64 f16 @256"]
 
 
 @given(st.floats(1e-4, 1e3), st.floats(1.5, 1e12))

@@ -212,7 +212,7 @@ def argument(name, text):
     "text, told",
     [
         (argument("a", 'type = "float64"\nvalue = 3.0'), "argument 3 .* is a float64 of 8 bytes.*'float a'"),
-        (argument("x", 'type = "int32"\nvalue = 3'), "argument 2 .* is a int32 of 4 bytes"),
+        (argument("x", 'type = "int32"\nvalue = 3'), "argument 2 .* is an int32 of 4 bytes"),
         (argument("x", 'type = "int8"\nsize = 9\nlocal = true'), "argument 2 .* is local memory of 9 bytes"),
         (argument("n", ""), r"takes 4 arguments: __global float \*y, .* int n; 3 given"),
         (SPEC.replace('_name = "scale"', '_name = "scael"'), "no kernel 'scael'; its kernels: scale"),

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rooftune.errors import UsageError
+from rooftune.errors import SpecError, UsageError
 from rooftune.spec.launch import count_of, made_up
 from rooftune.spec.reference import WrongOutput, compare, expected_by_numpy
-from rooftune.spec.spec import SpecError, load_spec, parse_spec
+from rooftune.spec.spec import load_spec, parse_spec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GOOD = """
@@ -75,7 +75,7 @@ def test_the_examples_are_specifications(path):
     [
         ('kernel_name = "scale"', "", "kernel_name is missing"),
         ("kernel_source", "kernel_sourc", "kernel_sourc is not known"),
-        ('"scale.cl"', '"none.cl"', "can't be read"),
+        ('"scale.cl"', '"none.cl"', "kernel_source: the file "),
         ("problem_size = [100, 30]", "problem_size = [0]", "problem_size has [0]"),
         ("problem_size = [100, 30]", "", "problem_size is missing"),
         ("block_size_y = 2", "block_size_y = []", "tune_params.block_size_y"),
