@@ -70,7 +70,8 @@ def _counted(count: int) -> str:
 def described(arg: Any) -> str:
     """What kind of argument something is, in words."""
     if isinstance(arg, (np.generic, np.ndarray)):
-        return f"{with_article(str(arg.dtype))} of {arg.nbytes} bytes" if np.ndim(arg) == 0 else "a numpy array"
+        number = np.ndim(arg) == 0
+        return f"{with_article(str(arg.dtype))} of {arg.nbytes} bytes" if number else "a numpy array"
     if isinstance(arg, cl.LocalMemory):
         return f"local memory of {arg.size} bytes"
     if isinstance(arg, cl.MemoryObjectHolder) or hasattr(arg, "base_data"):
