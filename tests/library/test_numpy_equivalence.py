@@ -281,6 +281,33 @@ def test_the_short_way_gives_the_same(plain, found, data):
 
 
 @by_device
+@pytest.mark.parametrize("way", ["addresses", "buffers", "mapped buffers"])
+def test_results_are_in_host_memory_when_the_short_way_returns(plain, found, way, monkeypatch):
+    if not found.profile.is_cpu:
+        pytest.skip("numpy arrays take the short way on CPU devices only")
+    client = plain.client()
+    if way == "addresses" and not client.shares_host_memory:
+        pytest.skip("this runtime takes no plain addresses")
+    assert client.writes_through, "every CPU runtime so far"
+    monkeypatch.setattr(client, "shares_host_memory", way == "addresses")
+    monkeypatch.setitem(vars(client), "writes_through", way != "mapped buffers")
+    plain.hot_numpy.forget()
+    rng = np.random.default_rng(3)
+    for size in (1, 33, 96, 300):
+        room = np.empty(size * size + 16, np.float32)
+        for offset in (0, 1, 5):
+            a, b = (rng.random((size, size), np.float32) for _ in range(2))
+            out = room[offset : offset + size * size].reshape(size, size)
+            out[:] = np.nan
+            taken = plain.hot_numpy.multiply(a, b, None, None, None, None, out)
+            if taken is None:
+                matmul(plain, a, b, out=out)
+            assert (taken is out) == (offset > 0)
+            assert_equal(out, a, b, np.dtype(np.float32))
+    plain.hot_numpy.forget()
+
+
+@by_device
 def test_vectors_give_scalars_on_the_short_way(plain, found):
     if not found.profile.is_cpu:
         pytest.skip("numpy arrays take the short way on CPU devices only")
