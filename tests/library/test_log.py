@@ -20,7 +20,10 @@ RECORD = {
     "level": "balanced",
     "at": "2026-01-31T12:00:00Z",
 }  # fmt: skip
-FIRST = "2026-01-31T12:00:00Z tuned scale 4096 on d at level balanced: b, 3.225µs; 2 of 4 candidates measured"
+FIRST = (
+    "2026-01-31T12:00:00Z tuned kernel:scale 4096 on d at level balanced: b, 3.225µs; "
+    "2 of 4 candidates measured"
+)
 
 
 def test_a_decision_is_a_sentence_or_all_that_was_tried():
