@@ -124,7 +124,7 @@ def show(
         (item,) = find_decisions(_stored(database), [id])
     if common.json:
         decision = item.decision.to_json() if item.decision else None
-        row = {**item.row(), "tuner": item.tuner, "checksum": item.entry.checksum}
+        row = {**item.row(), "checksum": item.entry.checksum}
         emit("cache-show", {**row, "decision": decision})
     else:
         print_lines(_show_lines(item))

@@ -60,6 +60,7 @@ class StoredDecision:
             "id": self.id,
             "namespace": self.entry.namespace,
             "device": self.device_id,
+            "tuner": self.tuner,
             "level": self.level,
             "key": self.key,
             "winner": decision.name if decision else None,
