@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .brief import brief_names
 from .complete import decision_ids, one_of, tuners
 from .options import Common, common
 from .render import (
@@ -401,6 +400,7 @@ def _list_lines(
 
 
 def _list_row(item: StoredDecision) -> list[str]:
+    from rooftune.spec.brief import brief_names
     from rooftune.store.browse import SHORT_ID, age_text, named_key, printable
 
     decision = item.decision
@@ -462,6 +462,7 @@ def _remark(item: StoredDecision) -> str:
 
 
 def _show_lines(item: StoredDecision) -> Iterator[str]:
+    from rooftune.spec.brief import brief_names
     from rooftune.store.browse import own_key_text
 
     facts: dict[str, object] = {
@@ -501,6 +502,7 @@ def _show_lines(item: StoredDecision) -> Iterator[str]:
 
 def _evidence_lines(decision: Decision) -> Iterator[str]:
     """The candidates with samples, best first; then the others, those with one reason together."""
+    from rooftune.spec.brief import brief_names
     from rooftune.store.browse import printable
 
     brief = brief_names(decision)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .brief import brief_names
 from .complete import ids_of_tuner, own_tuners
 from .options import BatchOption, Common, DtypeOption, PrecisionOption, check_of_shapes, common, parse_elem
 from .render import (
@@ -83,6 +82,8 @@ def explain(
     if common.json:
         emit("explain", found.to_json())
         return
+    from rooftune.spec.brief import brief_names
+
     brief = brief_names(found.decision)
     print_lines(_head(found, brief))
     print_lines(named_rows(_COLUMNS, _rows(found, brief), right=_COLUMNS[1:6]))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import tuning
-from .brief import brief_names
 from .complete import own_kernels
 from .options import Common, common
 from .render import STARTING, format_seconds, status_line, wrapped
@@ -88,6 +87,8 @@ def _lines(described: KernelSpec, run: SizeRun, verbose: bool) -> Iterator[str]:
     if decision is None:
         yield f"{_label(described, run)} failed"
         return
+    from rooftune.spec.brief import brief_names
+
     brief = brief_names(decision)
     yield from tuning.call_lines(_label(described, run), run.cost)
     yield f"  {brief(tuning.winner_text(run.cost, decision))}"

@@ -202,7 +202,7 @@ def _lists(figure: Any, roofline: Roofline, left: float, columns: int) -> None:
 
 def _short(point: Point) -> str:
     share = share_text(point, then="then")
-    text = f"{point.name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.winner}"
+    text = f"{point.name}  {rate(point.ops_per_s, 'FLOP/s')}  {share}  {point.shown_winner}"
     return text if len(text) <= _LIST_LENGTH else text[: _LIST_LENGTH - 1] + "…"
 
 
@@ -240,7 +240,7 @@ def _page(roofline: Roofline, svg: str) -> str:
         f"<td class=number>{point.intensity:.3g}</td>"
         f"<td class=number>{escape(rate(point.ops_per_s, 'FLOP/s'))}</td>"
         f"<td class=number>{share_text(point)}</td>"
-        f"<td>{escape(point.winner)}</td><td>{escape(point.at)}</td></tr>\n"
+        f"<td>{escape(point.shown_winner)}</td><td>{escape(point.at)}</td></tr>\n"
         for number, point in enumerate(roofline.points)
     )
     head = "".join(

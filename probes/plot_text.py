@@ -40,7 +40,7 @@ def level_text(level: Level) -> str:
 def point_text(point: Point) -> str:
     share = share_text(point, "of its roofline")
     rated = f"{point.name}: {rate(point.ops_per_s, 'FLOP/s')}"
-    return ", ".join([rated, *([share] if share else []), point.winner])
+    return ", ".join([rated, *([share] if share else []), point.shown_winner])
 
 
 def share_text(point: Point, of: str = "", then: str = "when decided") -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rooftune.errors import BuildError, MeasurementError, UnsupportedError
 from rooftune.matmul.key import short_name
+from rooftune.spec.brief import brief_names
 from rooftune.store.browse import named_key
 from rooftune.tuning.decision import Decision
 
@@ -65,6 +66,12 @@ class Point:
     share: float | None
     at: str = ""
     decided_share: float | None = None
+    brief_winner: str = ""
+
+    @property
+    def shown_winner(self) -> str:
+        """The winner without the parameters that have one value: for people, not for programs."""
+        return self.brief_winner or self.winner
 
     @property
     def name(self) -> str:
@@ -97,7 +104,7 @@ class Roofline:
             "device": self.device,
             "roofs": [asdict(roof) | {"names": list(roof.names)} for roof in self.roofs],
             "levels": [asdict(level) for level in self.levels],
-            "points": [asdict(point) for point in self.points],
+            "points": [_point_json(point) for point in self.points],
             "problems": self.problems,
         }
 
@@ -216,6 +223,12 @@ def _memory_peak(decision: Decision) -> list[tuple[int, float]]:
     return [(bounding_set(amount), peak)] if isfinite(peak) else []
 
 
+def _point_json(point: Point) -> dict[str, Any]:
+    fields = asdict(point)
+    del fields["brief_winner"]
+    return fields
+
+
 def _peak_of(prober: Prober, decision: Decision) -> float:
     """The compute peak that bounds this product, as probed now; infinite where its type has none."""
     dtype = dtype_of(decision)
@@ -237,7 +250,8 @@ def _point(decision: Decision, label: str, peak_ops_per_s: float) -> list[Point]
     rate = ops / decision.median_s
     share = max(ops / peak_ops_per_s, nbytes / amounts["memory"][1]) / decision.median_s
     dtype, then = dtype_of(decision), decision.roofline
-    return [Point(label, dtype, decision.name, ops / nbytes, rate, share or None, decision.at, then)]
+    brief = brief_names(decision)(decision.name)
+    return [Point(label, dtype, decision.name, ops / nbytes, rate, share or None, decision.at, then, brief)]
 
 
 def dtype_of(decision: Decision) -> str:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from rooftune.cli import render
-from rooftune.cli.brief import brief_names
+from rooftune.spec.brief import brief_names
 from rooftune.tuning.bounds import Bound
 from rooftune.tuning.decision import Timings
 from rooftune.waiting import DEVICE, waiting

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .spec import KERNEL
+
 if TYPE_CHECKING:
-    from rooftune.tuning.decision import Decision
+    from ..tuning.decision import Decision
 
 
 def brief_names(decision: Decision) -> Callable[[str], str]:
@@ -15,8 +17,6 @@ def brief_names(decision: Decision) -> Callable[[str], str]:
 
     What has the same value in all of them is left out. Other tuners' names stay as they are.
     """
-    from rooftune.spec.spec import KERNEL
-
     names = [evidence.name for evidence in decision.evidence] if decision.tuner.startswith(KERNEL) else []
     pattern = _pattern([name.split(",") for name in names])
     if pattern is None:
