@@ -5,6 +5,7 @@ Only for the plain case: contiguous, aligned arrays of one type that don't overl
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import Any
 
@@ -68,7 +69,7 @@ class RememberedNumpy:
 
     def __call__(self, a: Array, b: Array, out: Array | None) -> Array:
         result = np.empty(self.result_shape, self.result_dtype) if out is None else out
-        if self.shared and a.flags.writeable and b.flags.writeable:  # pyopencl refuses read-only SVM
+        if self.shared:
             _as_shared(self, a, b, result)
         else:
             _as_buffers(self, a, b, result)
@@ -77,11 +78,18 @@ class RememberedNumpy:
 
 def _as_shared(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
     """The device reads and writes the host's memory by its addresses."""
-    self.prepared.bind(cl.SVM(a), cl.SVM(b), cl.SVM(result))
+    self.prepared.bind(_readable(a), _readable(b), cl.SVM(result))
     event = self.launch(None)
     if self.client.watches:
         watch(event)
     self.queue.finish()
+
+
+def _readable(array: Array) -> cl.SVM:
+    """pyopencl refuses read-only arrays, which may be written to through it; kernels only read operands."""
+    if array.flags.writeable:
+        return cl.SVM(array)
+    return cl.SVM((ctypes.c_char * array.nbytes).from_address(array.ctypes.data))
 
 
 def _as_buffers(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:

@@ -297,6 +297,7 @@ def test_results_are_in_host_memory_when_the_short_way_returns(plain, found, way
         room = np.empty(size * size + 16, np.float32)
         for offset in (0, 1, 5):
             a, b = (rng.random((size, size), np.float32) for _ in range(2))
+            a.flags.writeable, b.flags.writeable = offset != 1, offset != 5
             out = room[offset : offset + size * size].reshape(size, size)
             out[:] = np.nan
             taken = plain.hot_numpy.multiply(a, b, None, None, None, None, out)
