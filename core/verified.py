@@ -247,6 +247,9 @@ def _look(
     if proof.passed is False:
         return replace(proven, problem=f"the winner {decision.name} is not right: {proof.reason}")
     try:
+        if _refuses(tunables[decision.index], inputs):
+            note = f"{decision.name} is for other shapes of the key; for this one the next that takes it runs"
+            return replace(proven, note=note)
         return _measured(session, client, prover, proven, decision, inputs)
     except (MeasurementError, UnsupportedError, DeviceFaultError, WorkError) as error:
         return replace(proven, problem=f"it could not be measured: {error}")
@@ -260,12 +263,14 @@ def _measured(
     decision: Decision,
     inputs: MatmulInputs,
 ) -> Verified:
-    rivals = [e for e in decision.ranking if e.index != decision.index]
-    chosen = [decision.index, *(rival.index for rival in rivals[:1])]
-    times = _paired(client, prover, [session.tunables(client)[i] for i in chosen], inputs)
+    tunables = session.tunables(client)
+    ranked = [tunables[evidence.index] for evidence in decision.ranking if evidence.index != decision.index]
+    rivals = [tunable for tunable in ranked if not _refuses(tunable, inputs)][:1]
+    times = _paired(client, prover, [tunables[decision.index], *rivals], inputs)
     median_s = median(times[0])
-    if len(times) == 1:
-        return replace(verified, median_s=median_s, note="it has no runner-up")
+    if not rivals:
+        none = "no other candidate with a time takes this shape" if ranked else "it has no runner-up"
+        return replace(verified, median_s=median_s, note=none)
     rival = rivals[0].name
     differences = [mine - other for mine, other in zip(*times, strict=True)]
     comparison = paired_verdict(differences, decision.name, rival, first_wins_even=True)
@@ -279,6 +284,16 @@ def _measured(
         problem=problem,
         note=note,
     )
+
+
+def _refuses(tunable: Tunable, inputs: MatmulInputs) -> bool:
+    """Whether it is for other problems of the key only."""
+    try:
+        if tunable.prepare is not None:
+            tunable.prepare(inputs)
+    except UnsupportedError:
+        return True
+    return False
 
 
 def _judged(comparison: TieBreak, rival: str, median_s: float, rival_s: float) -> tuple[str, str]:

@@ -123,6 +123,35 @@ def test_where_it_is_not_known_what_was_tuned_no_drift_is_given(session):
         jsonschema.validate({"schema": "rooftune/verify/1", **report.to_json()}, load_schema("verify"))
 
 
+def test_shapes_of_a_key_that_the_winner_or_its_runner_up_refuses_are_no_defect(tmp_path):
+    """At level minimal 90 and 50 share a key, and only the larger one's rhs is worth a copy."""
+    (tmp_path / "cubecl.toml").write_text(CONFIG)
+    session = Session(load_config().override(level="minimal"))
+    tune_shapes(session, session.client(), [Shape.parse("90")], repeat=0)
+    problem = session.problem(Shape.parse("90"))
+    decision = next(stored_decisions(session, [problem], session.client()))
+    names = ("matmul_cpu_gemm", "matmul_cpu_gemm_packed")
+    timed = [
+        dataclasses.replace(e, outcome="measured" if e.name in names else "skipped", samples=samples)
+        for e in decision.evidence
+        for samples in [(1e-5,) * 3 if e.name in names else ()]
+    ]
+    place = Place(TUNER, "minimal", session.client().device_id, decision.checksum, key_text(decision.key))
+    for name in names:
+        index = next(e.index for e in timed if e.name == name)
+        changed = dataclasses.replace(decision, index=index, evidence=tuple(timed))
+        version = session.store.decisions.row_version(place)
+        session.store.decisions.save(place, changed.to_json(), began_at_row_version=version)
+        report = look(session, Shape.parse("50"))
+        (found,) = report.decisions
+        assert report.good and not found.problem and found.decision.name == name
+        if name == names[0]:
+            assert found.median_s > 0 and found.note.startswith("no other candidate")
+        else:
+            assert found.median_s is None and found.note.startswith(f"{name} is for other shapes")
+    session.prover.close()
+
+
 def test_decisions_of_one_shape_are_told_apart_by_batch_type_and_precision(session):
     assert _title("64x31x63", Problem.of(64, 31, 63)) == "64x31x63 f32"
     assert _title("64x31x63", Problem.of(64, 31, 63, precision="tf32")) == "64x31x63 f32 tf32"
