@@ -108,7 +108,8 @@ def span_bytes(shape: tuple[int, ...], strides_bytes: tuple[int, ...], itemsize:
 
 def load_numpy(client: Client, array: np.ndarray[Any, Any]) -> Loaded:
     """The array on the device: in place on CPU devices, else copied; repacked when its span is too wide."""
-    array = _addressable(array)
+    if not is_addressable(array):
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     low, high = span_bytes(array.shape, array.strides, array.itemsize)
     memory = _memory(array, low, high)
     where = cl.mem_flags.USE_HOST_PTR if client.profile.is_cpu else cl.mem_flags.COPY_HOST_PTR
@@ -135,15 +136,14 @@ def _memory(array: np.ndarray[Any, Any], low: int, high: int) -> Any:
     return np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(base))
 
 
-def _addressable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def is_addressable(array: np.ndarray[Any, Any]) -> bool:
+    """Whether kernels can read it where it is: aligned, in native byte order, and with few gaps."""
     flags = array.flags
-    if flags.aligned and array.dtype.isnative and flags.forc:
-        return array
+    if not flags.aligned or not array.dtype.isnative:
+        return False
     low, high = span_bytes(array.shape, array.strides, array.itemsize)
-    aligned = flags.aligned and all(s % array.itemsize == 0 for s in array.strides)
-    if aligned and array.dtype.isnative and high - low <= MAX_SPAN_RATIO * array.nbytes:
-        return array
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    whole = all(stride % array.itemsize == 0 for stride in array.strides)
+    return flags.forc or (whole and high - low <= MAX_SPAN_RATIO * array.nbytes)
 
 
 def load_device(array: cl_array.Array) -> Loaded:

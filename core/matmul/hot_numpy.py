@@ -1,6 +1,7 @@
 """The short way for numpy operands on a CPU device: used where they lie, by a launch made ready before.
 
-Only for the plain case: contiguous, aligned arrays of one type that don't overlap.
+Only for the plain case: arrays of one type that kernels can read where they are, and a contiguous result
+that overlaps none of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyopencl as cl
 from ..device.client import Client, is_out_of_order
 from ..device.watching import watch
 from ..tuning.tuner import LocalTuner
+from .arrays import is_addressable, span_bytes
 from .executor import Prepared
 
 MOST_REMEMBERED = 512
@@ -24,6 +26,10 @@ _READ = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
 _WRITE = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
 
 Array = np.ndarray[Any, Any]
+
+
+Span = tuple[int, int]
+"""Where the memory of a view begins, in bytes from its first element, and how many there are."""
 
 
 class RememberedNumpy:
@@ -38,6 +44,7 @@ class RememberedNumpy:
         "result_shape",
         "revision",
         "shared",
+        "spans",
     )
 
     def __init__(
@@ -47,6 +54,7 @@ class RememberedNumpy:
         queue: cl.CommandQueue,
         revision: int,
         result: tuple[tuple[int, ...], np.dtype[Any]],
+        spans: tuple[Span | None, Span | None],
     ) -> None:
         self.client = client
         self.prepared = prepared
@@ -55,6 +63,7 @@ class RememberedNumpy:
         self.revision = revision
         self.result_shape, self.result_dtype = result
         self.shared = client.shares_host_memory
+        self.spans = spans
 
     def takes(self, out: Any, a: Array, b: Array) -> bool:
         """Whether the result can be computed in place of `out`."""
@@ -78,24 +87,27 @@ class RememberedNumpy:
 
 def _as_shared(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
     """The device reads and writes the host's memory by its addresses."""
-    self.prepared.bind(_readable(a), _readable(b), cl.SVM(result))
+    lhs, rhs = (_memory(x, span) for x, span in zip((a, b), self.spans, strict=True))
+    self.prepared.bind(cl.SVM(lhs), cl.SVM(rhs), cl.SVM(result))
     event = self.launch(None)
     if self.client.watches:
         watch(event)
     self.queue.finish()
 
 
-def _readable(array: Array) -> cl.SVM:
-    """pyopencl refuses read-only arrays, which may be written to through it; kernels only read operands."""
-    if array.flags.writeable:
-        return cl.SVM(array)
-    return cl.SVM((ctypes.c_char * array.nbytes).from_address(array.ctypes.data))
+def _memory(array: Array, span: Span | None) -> Any:
+    """What pyopencl takes: the array, or its bytes where it has gaps or is read-only, which is refused."""
+    if span is None and array.flags.writeable:
+        return array
+    low, count = span or (0, array.nbytes)
+    return (ctypes.c_char * count).from_address(array.ctypes.data + low)
 
 
 def _as_buffers(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
     context, queue = self.client.context, self.queue
     # Named, so that they outlive the launch: a kernel does not keep the buffers it was given.
-    lhs, rhs = cl.Buffer(context, _READ, hostbuf=a), cl.Buffer(context, _READ, hostbuf=b)
+    memory = (_memory(x, span) for x, span in zip((a, b), self.spans, strict=True))
+    lhs, rhs = (cl.Buffer(context, _READ, hostbuf=x) for x in memory)
     out = cl.Buffer(context, _WRITE, hostbuf=result)
     self.prepared.bind(lhs, rhs, out)
     event = self.launch(None)
@@ -167,8 +179,9 @@ class NumpyHotPath:
         launches = self._memory.launches
         if len(launches) >= MOST_REMEMBERED:
             launches.clear()
+        needed, spans = (result.shape, result.dtype), (_span(a), _span(b))
         launches[_key(a, b, *given)] = RememberedNumpy(
-            client, prepared, queue, self._decisions.revision, (result.shape, result.dtype)
+            client, prepared, queue, self._decisions.revision, needed, spans
         )
 
     def forget(self) -> None:
@@ -177,15 +190,16 @@ class NumpyHotPath:
 
 
 def _is_plain(array: Array, dtype: np.dtype[Any]) -> bool:
-    flags = array.flags
-    return bool(
-        type(array) is np.ndarray
-        and flags.forc
-        and flags.aligned
-        and array.dtype == dtype
-        and dtype.isnative
-        and dtype.kind == "f"
-    )
+    known = type(array) is np.ndarray and array.dtype == dtype and dtype.kind == "f"
+    return known and is_addressable(array)
+
+
+def _span(array: Array) -> Span | None:
+    """None for an array without gaps."""
+    if array.flags.forc:
+        return None
+    low, high = span_bytes(array.shape, array.strides, array.itemsize)
+    return low, high - low
 
 
 def _key(
