@@ -12,6 +12,9 @@ Tolerance. A kernel is right if its error is one that the stated arithmetic make
 * precision `tf32` cuts both inputs to 10 stored bits: rms s·√k·2⁻¹⁰·√(2/3).
 * f16 and bf16 round the result once: rms s·√k·u_out/√3, and never more than u_out of it.
 
+Where both operands are repeated along k all terms are equal, results are as large as k, and errors add up
+instead of cancelling: adding up may cost k·u of that, inputs cut for `tf32` 2⁻⁹, and the last rounding u_out.
+
 The accumulation is allowed twice its rms where it must be that of plain multiply-adds (f32 `full`, f64),
 and 64 times where a matrix unit may truncate instead of rounding (f16, bf16, tf32): far below their other
 terms.
@@ -71,8 +74,11 @@ class Tolerance:
     rms: float
 
 
-def tolerance(elem: Elem, precision: str, k: int) -> Tolerance:
-    """Tolerance for a product over k of proof operands; the module's text derives it."""
+def tolerance(elem: Elem, precision: str, k: int, *, equal_terms: bool = False) -> Tolerance:
+    """Tolerance for a product over k of proof operands; the module's text derives it.
+
+    `equal_terms`: both operands are repeated along k.
+    """
     reduced = precision == "tf32" and elem is Elem.F32
     half = elem in (Elem.F16, Elem.BF16)
     u_sum = _ROUNDING[Elem.F64 if elem is Elem.F64 else Elem.F32]
@@ -82,8 +88,12 @@ def tolerance(elem: Elem, precision: str, k: int) -> Tolerance:
     inputs = TERM * np.sqrt(k) * 2.0**-10 * np.sqrt(2 / 3) if reduced else 0.0
     result = TERM * np.sqrt(k) * _ROUNDING[elem] / np.sqrt(3) if half else 0.0
     relative = 2 * _ROUNDING[elem] + (2.0**-9 if reduced else 0.0)
-    noise = float(np.hypot(summed, inputs))
-    return Tolerance(relative, noise, float(np.sqrt(noise**2 + result**2)))
+    if not equal_terms:
+        noise = float(np.hypot(summed, inputs))
+        return Tolerance(relative, noise, float(np.hypot(noise, result)))
+    same = k * (k * u_sum + (2.0**-9 if reduced else 0.0))
+    noise = float(np.hypot(np.hypot(summed, inputs), same / NOISE))
+    return Tolerance(relative, noise, float(np.hypot(np.hypot(noise, same), k * _ROUNDING[elem])))
 
 
 # --- raw bytes and numbers -----------------------------------------------------------------------
@@ -172,6 +182,7 @@ class Reference:
         self.elem = elem
         self.precision = precision
         self.k = lhs.shape[-1]
+        self._equal_terms = lhs.strides[-1] == rhs.strides[-2] == 0
         batches = np.ndindex(lhs.shape[:-2])
         self._products = [_sums(lhs[index], rhs[index], elem, rng) for index in batches]
 
@@ -182,7 +193,7 @@ class Reference:
 
     def check(self, out: NDArray[np.generic]) -> None:
         """Raise WrongResult unless `out`, stored elements of shape (batch…, m, n), is the product."""
-        limits = tolerance(self.elem, self.precision, self.k)
+        limits = tolerance(self.elem, self.precision, self.k, equal_terms=self._equal_terms)
         squares, count = 0.0, 0
         batches = np.ndindex(out.shape[:-2])
         for index, sums in zip(batches, self._products, strict=True):

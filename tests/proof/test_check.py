@@ -61,6 +61,33 @@ def test_blocks_find_a_plain_product_right(elem, blocks):
     verdict(product(lhs, rhs, elem), lhs, rhs, elem)
 
 
+def repeated(elem, m, n, k):
+    lhs, rhs = operands(elem, m, n, 1)
+    return np.broadcast_to(lhs, (m, k)), np.broadcast_to(rhs, (k, n))
+
+
+@pytest.mark.parametrize("k", [1, 17, 128, 1000, 20_000])
+@pytest.mark.parametrize("elem", ELEMS)
+def test_equal_terms_whose_errors_add_up_are_right(elem, k):
+    lhs, rhs = repeated(elem, 70, 100, k)
+    verdict(product(lhs, rhs, elem), lhs, rhs, elem)
+
+
+@pytest.mark.parametrize("elem", ELEMS)
+def test_blocks_find_equal_terms_right(elem, blocks):
+    lhs, rhs = repeated(elem, 150, 300, 400)
+    verdict(product(lhs, rhs, elem), lhs, rhs, elem)
+
+
+@pytest.mark.parametrize("elem", ELEMS)
+def test_of_equal_terms_one_missing_is_found(elem):
+    lhs, rhs = repeated(elem, 20, 30, 24)
+    out = product(lhs, rhs, elem)
+    out[7, 9] = product(lhs[7:8, 1:], rhs[1:, 9:10], elem)[0, 0]
+    with pytest.raises(WrongResult):
+        verdict(out, lhs, rhs, elem)
+
+
 @given(st.sampled_from(ELEMS), st.integers(2, 60), st.integers(2, 60), st.integers(2, 120), st.data())
 @settings(max_examples=100, deadline=None)
 def test_one_element_with_one_term_missing_is_found(elem, m, n, k, data):
