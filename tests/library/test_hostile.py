@@ -21,8 +21,8 @@ A = np.ones((8, 8), np.float32)
     ("given", "words"),
     [
         ({"client": "cpu"}, "client is a str"),
-        ({"queue": 3}, "queue is a int"),
-        ({"wait_for": 5}, "wait_for holds a int"),
+        ({"queue": 3}, "queue is an int"),
+        ({"wait_for": 5}, "wait_for holds an int"),
         ({"wait_for": [None]}, "wait_for holds a NoneType"),
         ({"dtype": "f9"}, "dtype='f9'"),
         ({"precision": "exact"}, "precision 'exact'"),

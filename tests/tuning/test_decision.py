@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rooftune.cli.explain import _foot, _head, _rows
 from rooftune.explained import Explanation
+from rooftune.spec.brief import brief_names
 from rooftune.tuning.bounds import Bound, Bounds
 from rooftune.tuning.decision import Check, Decision, Evidence, Timings, duration
 from rooftune.tuning.events import Event
@@ -289,7 +290,8 @@ def test_what_is_accepted_with_strange_values_in_it_can_be_told(data: st.DataObj
     json.dumps(decision.record(), allow_nan=False)
     found = Explanation("40", "40", "key", (), decision, None, {e.name: e.digest for e in decision.evidence})
     json.dumps(found.to_json(), allow_nan=False)
-    assert [*_head(found), *_rows(found), *_foot(found)]
+    brief = brief_names(decision)
+    assert [*_head(found, brief), *_rows(found, brief), *_foot(found, brief)]
 
 
 def places(data: Any) -> Iterator[tuple[Any, ...]]:
