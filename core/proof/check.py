@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import hypot
 from typing import Any
 
 import numpy as np
@@ -87,13 +88,13 @@ def tolerance(elem: Elem, precision: str, k: int, *, equal_terms: bool = False) 
     summed = allowed * u_sum * TERM * np.sqrt(terms * terms / 6 + terms / 3)
     inputs = TERM * np.sqrt(k) * 2.0**-10 * np.sqrt(2 / 3) if reduced else 0.0
     result = TERM * np.sqrt(k) * _ROUNDING[elem] / np.sqrt(3) if half else 0.0
+    same = 0.0
+    if equal_terms:
+        same = k * (k * u_sum + (2.0**-9 if reduced else 0.0))
+        result = k * _ROUNDING[elem]
     relative = 2 * _ROUNDING[elem] + (2.0**-9 if reduced else 0.0)
-    if not equal_terms:
-        noise = float(np.hypot(summed, inputs))
-        return Tolerance(relative, noise, float(np.hypot(noise, result)))
-    same = k * (k * u_sum + (2.0**-9 if reduced else 0.0))
-    noise = float(np.hypot(np.hypot(summed, inputs), same / NOISE))
-    return Tolerance(relative, noise, float(np.hypot(np.hypot(noise, same), k * _ROUNDING[elem])))
+    noise = hypot(summed, inputs, same / NOISE)
+    return Tolerance(relative, noise, hypot(noise, same, result))
 
 
 # --- raw bytes and numbers -----------------------------------------------------------------------
