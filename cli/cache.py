@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rooftune.store.database import Database
     from rooftune.tuning.decision import Decision, Evidence
 
-BUILT_IN = "matmul"
-"""The tuner of matrix products, whatever kernels of one's own are called."""
 NOT_POSSIBLE = 4
 """Exit code: the work was not, or not fully, possible."""
 
@@ -326,6 +324,7 @@ def _stored(database: Database) -> list[StoredDecision]:
 def _choose(
     database: Database, ids: list[str] | None, tuner: str | None, device: str | None, older_than: str | None
 ) -> list[StoredDecision]:
+    from rooftune.foresight import TUNER
     from rooftune.store.browse import (
         find_decisions,
         find_tuner,
@@ -337,7 +336,7 @@ def _choose(
 
     stored = _stored(database)
     if tuner is not None:
-        named = tuner if tuner == BUILT_IN else find_tuner(stored, tuner)
+        named = tuner if tuner == TUNER else find_tuner(stored, tuner)
         tuners = sorted({item.tuner for item in stored})
         if named not in tuners:
             names = ", ".join(map(printable, tuners))
