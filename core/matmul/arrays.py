@@ -132,8 +132,12 @@ def _memory(array: np.ndarray[Any, Any], low: int, high: int) -> Any:
     """The bytes that the array touches, as something OpenCL takes."""
     if high - low == array.nbytes and array.flags.c_contiguous and array.dtype.kind == "f":
         return array
-    base = array.__array_interface__["data"][0] + low
-    return np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(base))
+    return raw_bytes(array, low, high - low)
+
+
+def raw_bytes(array: np.ndarray[Any, Any], low: int, count: int) -> Any:
+    """`count` bytes from `low` bytes behind the first element on, as a buffer that may be written to."""
+    return (ctypes.c_char * count).from_address(array.ctypes.data + low)
 
 
 def is_addressable(array: np.ndarray[Any, Any]) -> bool:

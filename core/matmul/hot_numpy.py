@@ -6,7 +6,6 @@ that overlaps none of them.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from typing import Any
 
@@ -16,7 +15,7 @@ import pyopencl as cl
 from ..device.client import Client, is_out_of_order
 from ..device.watching import watch
 from ..tuning.tuner import LocalTuner
-from .arrays import is_addressable, span_bytes
+from .arrays import is_addressable, raw_bytes, span_bytes
 from .executor import Prepared
 
 MOST_REMEMBERED = 512
@@ -78,17 +77,17 @@ class RememberedNumpy:
 
     def __call__(self, a: Array, b: Array, out: Array | None) -> Array:
         result = np.empty(self.result_shape, self.result_dtype) if out is None else out
+        lhs, rhs = _memory(a, self.spans[0]), _memory(b, self.spans[1])
         if self.shared:
-            _as_shared(self, a, b, result)
+            _as_shared(self, lhs, rhs, result)
         else:
-            _as_buffers(self, a, b, result)
+            _as_buffers(self, lhs, rhs, result)
         return result
 
 
-def _as_shared(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
+def _as_shared(self: RememberedNumpy, a: Any, b: Any, result: Array) -> None:
     """The device reads and writes the host's memory by its addresses."""
-    lhs, rhs = (_memory(x, span) for x, span in zip((a, b), self.spans, strict=True))
-    self.prepared.bind(cl.SVM(lhs), cl.SVM(rhs), cl.SVM(result))
+    self.prepared.bind(cl.SVM(a), cl.SVM(b), cl.SVM(result))
     event = self.launch(None)
     if self.client.watches:
         watch(event)
@@ -99,15 +98,13 @@ def _memory(array: Array, span: Span | None) -> Any:
     """What pyopencl takes: the array, or its bytes where it has gaps or is read-only, which is refused."""
     if span is None and array.flags.writeable:
         return array
-    low, count = span or (0, array.nbytes)
-    return (ctypes.c_char * count).from_address(array.ctypes.data + low)
+    return raw_bytes(array, *(span or (0, array.nbytes)))
 
 
-def _as_buffers(self: RememberedNumpy, a: Array, b: Array, result: Array) -> None:
+def _as_buffers(self: RememberedNumpy, a: Any, b: Any, result: Array) -> None:
     context, queue = self.client.context, self.queue
     # Named, so that they outlive the launch: a kernel does not keep the buffers it was given.
-    memory = (_memory(x, span) for x, span in zip((a, b), self.spans, strict=True))
-    lhs, rhs = (cl.Buffer(context, _READ, hostbuf=x) for x in memory)
+    lhs, rhs = cl.Buffer(context, _READ, hostbuf=a), cl.Buffer(context, _READ, hostbuf=b)
     out = cl.Buffer(context, _WRITE, hostbuf=result)
     self.prepared.bind(lhs, rhs, out)
     event = self.launch(None)
